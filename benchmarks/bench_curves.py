@@ -46,10 +46,10 @@ def estimates_of(world: World) -> Iterator[dict[str, Any]]:
     users = trades[~trades["account_id"].isin(world.arbitrageurs)]
     marks = minute_marks(world, world.fills, [MINUTE])
     # The true price is known at each fill only, so no later one may count.
-    truth = lab.fills.cost_curves(users, true_prices(world), horizon="1ms")
+    truth = lab.research.cost_curves(users, true_prices(world), horizon="1ms")
     for cluster in CLUSTERS:
-        curves = lab.fills.cost_curves(users, marks, cluster=cluster)
-        crossing = lab.fills.crossing(curves).iloc[0]
+        curves = lab.research.cost_curves(users, marks, cluster=cluster)
+        crossing = lab.research.crossing(curves).iloc[0]
         for venue in ("pool", "book", "difference"):
             columns = {
                 name: at_sizes(curves, name, venue)

@@ -61,7 +61,9 @@ def functions() -> Iterator[str]:
     for line in (ROOT / "tests" / "public_api.txt").read_text().splitlines():
         name = line.partition("(")[0].removeprefix("lab.")
         returned = line.rpartition(" -> ")[2]
-        of_trades = name.startswith(("fees.", "fills.")) and returned == "'Any'"
+        of_trades = (
+            name.startswith(("fees.", "fills.", "research.")) and returned == "'Any'"
+        )
         if (of_trades or "pd.DataFrame" in returned) and not SERIES.match(
             line.removeprefix("lab.")
         ):

@@ -15,26 +15,20 @@ from loopring_lab.figures.cost_figures import (
     price_gaps,
     venue_differences,
 )
-from loopring_lab.figures.curve_figures import changes
 from loopring_lab.figures.fee_figures import fee_rates, fee_tiers, fees_by_token
 from loopring_lab.figures.fill_figures import fill_shares, size_profile, volume
-from loopring_lab.figures.liquidity_figures import liquidity
 from loopring_lab.figures.marks import Figure
-from loopring_lab.figures.routing_figures import routing
 
 __all__ = [
     "Figure",
-    "changes",
     "cost_curve",
     "fee_rates",
     "fee_tiers",
     "fees_by_token",
     "fill_shares",
-    "liquidity",
     "markouts",
     "pool_balance",
     "price_gaps",
-    "routing",
     "size_profile",
     "venue_differences",
     "volume",

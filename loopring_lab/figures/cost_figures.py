@@ -27,7 +27,6 @@ from loopring_lab.figures.answers import (
     pulled,
     weighted,
 )
-from loopring_lab.figures.curve_figures import draw_cost_curves
 from loopring_lab.figures.marks import Figure, Mark, bar_marks, keep
 from loopring_lab.figures.overview import overview_of
 from loopring_lab.figures.style import (
@@ -192,7 +191,6 @@ def cost_curve(
     prices: Any = None,
     tolerance: Any = "1h",
     quantiles: int | None = None,
-    controls: bool = False,
     quote: str | None = None,
     ax: Axes | None = None,
 ) -> Figure:
@@ -208,10 +206,6 @@ def cost_curve(
     quantiles : int, optional
         Number of quantiles, as for `fills.size_profile`; by default ten, or as few as three where few fills
         have a cost, so that each has about forty.
-    controls : bool
-        Draw the curves of `fills.cost_curves` in place of means: what an order of each size costs at each venue,
-        market, side and hour being equal. Prices are those one minute after each order; `tolerance`, `quantiles` and
-        `quote` are left out, and `reference` is a frame of prices or left out.
     quote, ax : optional
         As for `volume`.
 
@@ -220,14 +214,12 @@ def cost_curve(
     matplotlib.figure.Figure
         The value-weighted mean of ``all_in_bps`` of `fills.all_in_cost` for each fill type and quantile,
         with its 95 % interval and the number of fills. A hollow mark rests on fewer than 20 fills or effective
-        orders, and has no interval. With `controls` a curve and its 95 % band for each venue, and the size at which
-        they cross with its interval.
+        orders, and has no interval.
 
     Raises
     ------
     LabError
-        No fill has a reference price, or an argument is not valid. With `controls` also if statsmodels is not
-        installed, which ``pip install 'loopring-lab[models]'`` brings.
+        No fill has a reference price, or an argument is not valid.
 
     Examples
     --------
@@ -236,15 +228,6 @@ def cost_curve(
     """
     caller = "lab.figures.cost_curve"
     overview = overview_of(trades, caller)
-    if controls:
-        is_frame = not isinstance(reference, str)
-        has_others = (tolerance, quantiles, quote) != ("1h", None, None)
-        if has_others or (not is_frame and reference != "next"):
-            raise LabError(
-                f"{caller}: controls=True takes only prices=, or a frame as reference=, and ax=. Leave out the others."
-            )
-        given = reference if is_frame else prices
-        return draw_cost_curves(trades, given, ax, caller, overview.note)
     # Passed on as they are: `fills.all_in_cost` checks them.
     against = {"reference": reference, "tolerance": tolerance, "prices": prices}
     costs, sizes, token = _costs_by_size(

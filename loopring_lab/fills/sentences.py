@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pandas as pd
@@ -9,7 +10,6 @@ import pandas as pd
 from loopring_lab.engine import frames
 from loopring_lab.engine.query import as_pandas
 from loopring_lab.errors import LabError
-from loopring_lab.fills import earnings
 from loopring_lab.fills.comparison import differs_by_flow
 from loopring_lab.fills.estimands import ALL_TAKERS, EVERYBODY, RESULTS
 from loopring_lab.fills.prices import OWN_TRADES
@@ -23,11 +23,6 @@ VERDICTS = {
 }
 NOTHING = (
     "Undecided: no market, side and size class has priced taker fills of both venues."
-)
-# Columns by which an answer of `pool_quotes` by group is known.
-QUOTED = ("orders", "unquoted", "weighted_opportunity_bps", "low_opportunity_bps")
-NO_QUOTES = (
-    "No quotes: no reserves of a pool are known just before any order on the book."
 )
 # What cells weigh in the other estimands, by the beginning of their columns.
 OTHER_WEIGHTS = {
@@ -43,12 +38,12 @@ PULLED = (
 
 
 def describe(comparison: Any) -> Sentences:
-    """Say in words what `compare_venues`, `pool_quotes` (with ``by=``) or `liquidity` found, for each row or pool.
+    """Say in words what `compare_venues` found, for each row.
 
     Parameters
     ----------
     comparison : frame of pandas, pyarrow, Polars, DuckDB or Spark
-        From `compare_venues`, `liquidity`, or `pool_quotes` with ``by=``.
+        From `compare_venues`.
 
     Returns
     -------
@@ -58,13 +53,11 @@ def describe(comparison: Any) -> Sentences:
         they agree; what errors are clustered by, and how far one account moves the difference; what part of it is
         impact; and a warning where classes of takers differ in verdict, or where the exchange's own trades are the
         reference.
-        Of quotes: the opportunity cost of the orders on the book, with its interval, and how many have a quote.
-        Of a pool: fees and losses, the mean net return of a period with its interval, and how the position changed.
 
     Raises
     ------
     LabError
-        `comparison` has the columns of none of these.
+        `comparison` has not the columns of `compare_venues`.
 
     Examples
     --------
@@ -74,60 +67,34 @@ def describe(comparison: Any) -> Sentences:
     """
     caller = "lab.fills.describe"
     names = frames.column_names(comparison, caller)
-    is_of_pools = set(earnings.NEEDED) <= set(names)
-    is_of_quotes = set(QUOTED) <= set(names)
     missing = [name for name in RESULTS if name not in names]
-    if missing and not is_of_pools and not is_of_quotes:
+    if missing:
         raise LabError(
-            f"{caller}: the frame has no column {missing[0]!r}. Pass an answer of lab.fills.compare_venues, of "
-            "lab.fills.liquidity, or of lab.fills.pool_quotes with by=, such as by=[]."
+            f"{caller}: the frame has no column {missing[0]!r}. Pass an answer of lab.fills.compare_venues."
         )
-    table = as_pandas(comparison, caller)
-    if is_of_pools:
-        return Sentences("\n".join(earnings.sentences(table)) or "No fills of a pool.")
-    keys = names[: names.index("fills")]
-    lines = []
-    for row in table.to_dict("records"):
-        sentence = _of_quotes(row) if is_of_quotes else _sentence(row)
-        if keys:
-            group = ", ".join(
-                "unknown" if pd.isna(row[key]) else str(row[key]) for key in keys
-            )
-            sentence = f"{group}: {sentence}"
-        lines.append(sentence)
+    lines = sentences_of_groups(as_pandas(comparison, caller), _sentence)
     # An answer without a row has no group to speak of.
-    if not lines:
-        lines.append(NO_QUOTES if is_of_quotes else NOTHING)
-    return Sentences("\n".join(lines))
+    return Sentences("\n".join(lines) or NOTHING)
 
 
-def _of_quotes(row: dict[Any, Any]) -> str:
-    """Say what orders on the book would have saved or lost at the pool."""
-    cost = row["weighted_opportunity_bps"]
-    if pd.isna(cost):
-        return NO_QUOTES
-    low = row["low_opportunity_bps"]
-    high = row["high_opportunity_bps"]
-    # Without an interval both ends are missing, and no comparison with 0 holds.
-    verdict = "Undecided"
-    if low > 0:
-        verdict = "The pool would have been cheaper"
-    elif high < 0:
-        verdict = "The book was cheaper than the pool would have been"
-    quoted = row["orders"] - row["unquoted"]
-    return (
-        f"{verdict}: the opportunity cost is {_rounded(cost)} bps ({_interval(low, high)}), all in, over the "
-        f"{quoted:,} of {row['orders']:,} orders on the book that have a quote."
-    )
+def sentences_of_groups(
+    table: pd.DataFrame, say: Callable[[dict[Any, Any]], str]
+) -> Iterator[str]:
+    """Say something of each row of an answer, after the names of its group, which are the columns before ``fills``."""
+    keys = table.columns[: table.columns.get_loc("fills")]
+    for row in table.to_dict("records"):
+        values = ["unknown" if pd.isna(row[key]) else str(row[key]) for key in keys]
+        group = f"{', '.join(values)}: " if values else ""
+        yield group + say(row)
 
 
 def _sentence(row: dict[Any, Any]) -> str:
     if pd.isna(row["difference_bps"]):
         return NOTHING
-    interval = _interval(row["low_bps"], row["high_bps"], row["cluster"])
+    interval = interval_in_words(row["low_bps"], row["high_bps"], row["cluster"])
     rest = f"{row['fills']:,} fills of {row['orders']:,} orders, {row['matched_share']:.0%} of the takers' fills"
     headline = (
-        f"{VERDICTS[row['verdict']]}: pool minus book is {_rounded(row['difference_bps'])} bps "
+        f"{VERDICTS[row['verdict']]}: pool minus book is {rounded(row['difference_bps'])} bps "
         f"({interval}), fee and price together, like with like over {rest}."
     )
     # In the order in which a reader asks: whose, how weighed, how sure, and why.
@@ -159,9 +126,9 @@ def _whose(whose: str) -> str:
 def _by_other_weights(row: dict[Any, Any]) -> str:
     parts = []
     for name, words in OTHER_WEIGHTS.items():
-        part = f"by {words} {_rounded(row[f'{name}_bps'])} bps"
+        part = f"by {words} {rounded(row[f'{name}_bps'])} bps"
         if not pd.isna(row[f"{name}_low_bps"]):
-            part += f" ({_rounded(row[f'{name}_low_bps'])} to {_rounded(row[f'{name}_high_bps'])})"
+            part += f" ({rounded(row[f'{name}_low_bps'])} to {rounded(row[f'{name}_high_bps'])})"
         parts.append(part)
     sentence = (
         f"The headline weighs cells by all their value. Others: {', '.join(parts)}."
@@ -177,31 +144,31 @@ def _by_clusters(row: dict[Any, Any]) -> str:
     )
     if pd.isna(row["without_one_low_bps"]):
         return f"{sentence} One account is all there is at a venue."
-    low = _rounded(row["without_one_low_bps"])
-    high = _rounded(row["without_one_high_bps"])
+    low = rounded(row["without_one_low_bps"])
+    high = rounded(row["without_one_high_bps"])
     return f"{sentence} Without any one account the difference is between {low} and {high} bps."
 
 
 def _by_horizon(row: dict[Any, Any]) -> str:
     if pd.isna(row["effective_difference_bps"]):
         return ""
-    effective = _rounded(row["effective_difference_bps"])
-    realized = _rounded(row["realized_difference_bps"])
-    impact = _rounded(row["impact_difference_bps"])
+    effective = rounded(row["effective_difference_bps"])
+    realized = rounded(row["realized_difference_bps"])
+    impact = rounded(row["impact_difference_bps"])
     return (
         f"Price alone, against the price before the order: {effective} bps (effective). "
         f"Of these, {realized} are realized, and {impact} are impact."
     )
 
 
-def _interval(low: float, high: float, cluster: str = "order") -> str:
+def interval_in_words(low: float, high: float, cluster: str = "order") -> str:
     """Say where an interval begins and ends; both are missing where there is none, as orders or clusters are few."""
     if pd.isna(low):
         few = "orders" if cluster == "order" else f"orders or {cluster}s"
         return f"too few {few} for an interval"
-    return f"interval {_rounded(low)} to {_rounded(high)}"
+    return f"interval {rounded(low)} to {rounded(high)}"
 
 
-def _rounded(bps: float) -> str:
+def rounded(bps: float) -> str:
     """Write basis points with one decimal; adding 0 makes -0.0 positive."""
     return f"{round(bps, 1) + 0.0:,.1f}"

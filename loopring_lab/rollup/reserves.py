@@ -1,4 +1,4 @@
-"""What pools hold, from one change to the next: the reserves that `fills.pool_quotes` looks up."""
+"""What pools hold, from one change to the next: the reserves that `research.pool_quotes` looks up."""
 
 from __future__ import annotations
 

@@ -264,7 +264,7 @@ class BlocksClient:
         )
 
     def pool_balances(self) -> pd.DataFrame:
-        """Return what each pool held after each change of its balances: the reserves for `fills.pool_quotes`.
+        """Return what each pool held after each change of its balances: the reserves for `research.pool_quotes`.
 
         AMM updates state the balances of pools, and blocks have everything else that changes them. So one statement
         tells a balance at any time before and after it, as far as no block is missing between.

@@ -50,7 +50,7 @@ HORIZONS = {
     "1h": ("1h", "6h", "1d"),
 }
 BY = {"by": "groups"}
-# What `fills.with_flow` says of each fill, and how old the prices that it takes may be: it looks for gaps of minutes.
+# The column that `research.with_flow` adds, and how old its prices may be: it looks for gaps of minutes.
 FLOW = "flow"
 FLOW_PRICES = "60s"
 NO_ACCOUNT = "No account is chosen. Enter an account id, such as 10083, or several."
@@ -59,7 +59,8 @@ NO_ACCOUNT = "No account is chosen. Enter an account id, such as 10083, or sever
 class FigureSpec(NamedTuple):
     """A figure that an explorer offers, and the table beside it.
 
-    ``options`` and ``table_options`` map arguments of the two to attributes of the `Selection`.
+    ``options`` and ``table_options`` map arguments of the two to attributes of the `Selection`. The figure is drawn by
+    the function of its name in ``module``.
     """
 
     label: str
@@ -68,6 +69,7 @@ class FigureSpec(NamedTuple):
     table_options: Mapping[str, str] = BY
     columns: tuple[str, ...] = ()
     one_quote: bool = False
+    module: str = "figures"
 
 
 class LibraryCall(NamedTuple):
@@ -82,7 +84,7 @@ class LibraryCall(NamedTuple):
     def run(self, trades: pd.DataFrame) -> Any:
         """Call the function."""
         # By name, because figures bring matplotlib, which code alone does not need.
-        module, name = self.function.split(".")
+        module, _, name = self.function.rpartition(".")
         function = getattr(import_module(f"loopring_lab.{module}"), name)
         return function(trades, **self.options)
 
@@ -464,7 +466,7 @@ class Selection:
             lines.append(f"prices = {client}.outside_prices(chosen, every={every})")
         if self._finds_flow:
             prices = name_of(self.given_prices, "prices")
-            lines.append(f"chosen = lab.fills.with_flow(chosen, {prices})")
+            lines.append(f"chosen = lab.research.with_flow(chosen, {prices})")
         if self._takes_balances and self._can_read_balances:
             lines.append(f"balances = {client}.pool_balances()")
         lines.append(f"table = {self._table_call.code('chosen')}")
@@ -618,7 +620,8 @@ class Selection:
 
     @property
     def _figure_call(self) -> LibraryCall:
-        return self._call(f"figures.{self.choices.figure}", self.spec.options)
+        function = f"{self.spec.module}.{self.choices.figure}"
+        return self._call(function, self.spec.options)
 
     @property
     def _table_call(self) -> LibraryCall:
@@ -640,7 +643,7 @@ class Selection:
         """The chosen trades, with the flow of their takers where that is wanted."""
         if not self._finds_flow:
             return self.chosen
-        judge = LibraryCall("fills.with_flow", {"prices": self.prices})
+        judge = LibraryCall("research.with_flow", {"prices": self.prices})
         return self._cached("with flow", lambda: judge.run(self.chosen))
 
     @property

@@ -241,7 +241,7 @@ class FillExplorer(Explorer):
     **choices
         As for `FeeExplorer`, but ``role`` is None by default, ``figure`` is 'fill_shares', 'price_gaps',
         'size_profile', 'cost_curve', 'venue_differences', 'markouts' or 'routing', ``by`` is any of 'market', 'quote',
-        'side', 'account_id', 'flow' (of `fills.with_flow`, judged from the trades chosen), ``tolerance`` ('60s',
+        'side', 'account_id', 'flow' (of `research.with_flow`, judged from the trades chosen), ``tolerance`` ('60s',
         '10min', '1h', '1d') is the most time between two prices that are compared, and ``quote`` is the quote token
         of sizes.
 
@@ -291,9 +291,10 @@ class FillExplorer(Explorer):
         ),
         "routing": FigureSpec(
             label="Routing: the pool's quotes",
-            table="fills.pool_quotes",
+            table="research.pool_quotes",
             options=BALANCES | {"by": "compared_by"},
             table_options=BALANCES | {"by": "compared_by"},
+            module="research.figures",
         ),
     }
     GROUPS: ClassVar[tuple[str, ...]] = (

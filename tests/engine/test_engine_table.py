@@ -8,7 +8,7 @@ from support.questions import NOT_BY_MARKET
 import loopring_lab as lab
 
 TABLE = Path(__file__).parents[2] / "docs" / "data-sources.md"
-NOT_OF_TRADES = {"figures.Figure", "figures.pool_balance"}
+NOT_OF_TRADES = {"figures.Figure", "figures.pool_balance", "research.figures"}
 
 
 def rows() -> dict[str, list[str]]:
@@ -26,10 +26,15 @@ def rows() -> dict[str, list[str]]:
 
 
 def test_every_public_function_is_in_the_table_once():
+    rooms = {
+        "fees": lab.fees,
+        "fills": lab.fills,
+        "figures": lab.figures,
+        "research": lab.research,
+        "research.figures": lab.research.figures,
+    }
     public = {
-        f"{room}.{name}"
-        for room in ("fees", "fills", "figures")
-        for name in getattr(lab, room).__all__
+        f"{room}.{name}" for room, module in rooms.items() for name in module.__all__
     }
     assert set(rows()) == public - NOT_OF_TRADES
 

@@ -108,7 +108,9 @@ BY_ROW: dict[str, tuple[Callable[..., Any], list[str]]] = {
     ),
     "shortfall": (lab.fills.shortfall, ["shortfall_bps", "fee_bps", "all_in_bps"]),
     "pool_quotes": (
-        lambda trades, **by: lab.fills.pool_quotes(trades, pool_balances(SMALL), **by),
+        lambda trades, **by: lab.research.pool_quotes(
+            trades, pool_balances(SMALL), **by
+        ),
         ["before_fees_bps", "opportunity_bps"],
     ),
 }

@@ -185,74 +185,64 @@ REFUSED: dict[str, tuple[Callable[[pd.DataFrame], Any], str]] = {
     ),
     "another answer": (
         lambda f: lab.fills.describe(lab.fills.breakdown(f)),
-        r"no column 'orders'. Pass an answer of .*liquidity, or of lab.fills.pool_quotes with by=",
+        r"no column 'orders'. Pass an answer of lab.fills.compare_venues",
+    ),
+    "trades of pools": (
+        lambda f: lab.research.describe(f),
+        r"no answer of lab.research.liquidity, nor of lab.research.pool_quotes with by=",
     ),
     "values by fill": (
         lambda f: lab.fees.describe(lab.fees.in_token(f, "ETH")),
         r"lab.fees.describe: .*Pass an answer of .*, or of lab.fees.in_token with by=",
     ),
-    "no pool": (
-        lambda f: lab.fills.pool_returns(f, 10083),
-        r"account 10083 is no pool: it took liquidity",
-    ),
-    "a name": (
-        lambda f: lab.fills.pool_returns(f, "LRC-ETH"),
-        r"pool_account='LRC-ETH' is not a valid account id",
-    ),
-    "a share": (
-        lambda f: lab.fills.pool_returns(f, 1, pool_fee_bps=0.002),
-        r"pool_fee_bps=0.002 is not a fee",
-    ),
     "no pool's fills": (
-        lambda f: lab.fills.liquidity(f.assign(role="taker")),
+        lambda f: lab.research.liquidity(f.assign(role="taker")),
         r"no fills of a pool",
     ),
     "trades for balances": (
-        lambda f: lab.fills.liquidity(of_pool(f), f),
+        lambda f: lab.research.liquidity(of_pool(f), f),
         r"balances=: the frame has no",
     ),
     "a fee as text": (
-        lambda f: lab.fills.pool_quotes(f, reserves(f), taker_fee_bps="10"),
+        lambda f: lab.research.pool_quotes(f, reserves(f), taker_fee_bps="10"),
         r"taker_fee_bps='10' is not a fee",
     ),
     "all as fee": (
-        lambda f: lab.fills.pool_quotes(f, reserves(f), taker_fee_bps=10_000),
+        lambda f: lab.research.pool_quotes(f, reserves(f), taker_fee_bps=10_000),
         r"taker_fee_bps=10000 is not a fee",
     ),
     "quotes by time": (
-        lambda f: lab.fills.pool_quotes(f, reserves(f), by="created_at"),
+        lambda f: lab.research.pool_quotes(f, reserves(f), by="created_at"),
         r"by= cannot include 'created_at'",
     ),
     "quotes by an answer": (
-        lambda f: lab.fills.pool_quotes(f, reserves(f), by="unquoted"),
+        lambda f: lab.research.pool_quotes(f, reserves(f), by="unquoted"),
         r"by= cannot include 'unquoted'",
     ),
     "balances without decimals": (
-        lambda f: lab.fills.pool_quotes(f, reserves(f).drop(columns="base_decimals")),
+        lambda f: lab.research.pool_quotes(
+            f, reserves(f).drop(columns="base_decimals")
+        ),
         r"balances=: the frame has no column",
     ),
     "flow without prices": (
-        lambda f: lab.fills.with_flow(f, None),
+        lambda f: lab.research.with_flow(f, None),
         r"no prices of an outside market",
     ),
     "flow soon": (
-        lambda f: lab.fills.with_flow(f, outside(f), tolerance="soon"),
+        lambda f: lab.research.with_flow(f, outside(f), tolerance="soon"),
         r"tolerance='soon'",
     ),
     "curves without time": (
-        lambda f: lab.fills.cost_curves(f, horizon="0s"),
+        lambda f: lab.research.cost_curves(f, horizon="0s"),
         r"leaves no time for a price",
     ),
-    "a break at a percentage": (
-        lambda f: lab.fills.break_test(lab.fills.changes(f), level=5),
-        r"not a level",
-    ),
     "a crossing of trades": (
-        lambda f: lab.fills.crossing(f),
+        lambda f: lab.research.crossing(f),
         r"the frame has no column 'venue'",
     ),
     "changes by period": (
-        lambda f: lab.fills.changes(f, by="period"),
+        lambda f: lab.research.changes(f, by="period"),
         r"by= cannot include 'period'",
     ),
     "a rate too high": (
@@ -275,46 +265,41 @@ REFUSED: dict[str, tuple[Callable[[pd.DataFrame], Any], str]] = {
         lambda f: lab.fills.compare_venues(f, horizon="60"),
         r"horizon='60' is not a length of time",
     ),
-    "nobody": (
-        lambda f: lab.fills.pool_returns(f, 7),
-        r"account 7 has no fills in these trades",
-    ),
     "a share of a pool": (
-        lambda f: lab.fills.liquidity(f, pool_fee_bps=0.2),
+        lambda f: lab.research.liquidity(f, pool_fee_bps=0.2),
         r"is not a fee",
     ),
     "balances by time": (
-        lambda f: lab.fills.pool_quotes(f, reserves(f).set_index("created_at")),
+        lambda f: lab.research.pool_quotes(f, reserves(f).set_index("created_at")),
         r"balances=: the frame has no column 'created_at'. Its index has that name",
     ),
     "a number for balances": (
-        lambda f: lab.fills.liquidity(of_pool(f), 5),
+        lambda f: lab.research.liquidity(of_pool(f), 5),
         r"expected a",
     ),
     "too small a fee": (
-        lambda f: lab.fills.pool_quotes(f, reserves(f), pool_fee_bps=0.002),
+        lambda f: lab.research.pool_quotes(f, reserves(f), pool_fee_bps=0.002),
         r"pool_fee_bps=0.002 is not a fee",
     ),
     "sure flow": (
-        lambda f: lab.fills.with_flow(f, outside(f), intervals=1),
+        lambda f: lab.research.with_flow(f, outside(f), intervals=1),
         r"intervals=1 is not a level",
     ),
     "curves by week": (
-        lambda f: lab.fills.cost_curves(f, cluster="week"),
+        lambda f: lab.research.cost_curves(f, cluster="week"),
         r"cluster='week' is not known",
     ),
     "curves by two clusters": (
-        lambda f: lab.fills.cost_curves(f, cluster=["account", "day"]),
+        lambda f: lab.research.cost_curves(f, cluster=["account", "day"]),
         r"cluster=\['account', 'day'\] is not known",
     ),
     "curves with a percentage": (
-        lambda f: lab.fills.cost_curves(f, intervals=95),
+        lambda f: lab.research.cost_curves(f, intervals=95),
         r"not a level between 0 and 1",
     ),
-    "changes by venue": (lambda f: lab.fills.changes(f, by="fill_type"), r"fill_type"),
-    "a break of trades": (
-        lambda f: lab.fills.break_test(f),
-        r"the frame has no column 'period'",
+    "changes by venue": (
+        lambda f: lab.research.changes(f, by="fill_type"),
+        r"fill_type",
     ),
     "time backwards": (
         lambda f: lab.fills.price_gap(f, "-1s"),

@@ -112,7 +112,7 @@ def test_of_several_prices_at_a_moment_that_of_the_nearest_trade_counts():
     [
         lambda frame, length: lab.fills.markouts(frame, horizons=[length], by=[]),
         lambda frame, length: lab.fills.compare_venues(frame, horizon=length),
-        lambda frame, length: lab.fills.cost_curves(frame, horizon=length),
+        lambda frame, length: lab.research.cost_curves(frame, horizon=length),
     ],
     ids=["markouts", "compare_venues", "cost_curves"],
 )

@@ -508,7 +508,7 @@ def test_copies_say_what_the_library_computes(source, block, one_fill):
     users = taken
     # Recorded responses come without prices from outside, so that all takers are compared.
     if folder is None:
-        judged = lab.fills.with_flow(taken, outside)
+        judged = lab.research.with_flow(taken, outside)
         users = judged[judged["flow"] == "user"]
     accounts = users["account_id"].nunique()
     assert f"{len(users):,} fills of {accounts:,} accounts are compared." in venues

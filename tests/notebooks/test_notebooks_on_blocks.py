@@ -108,7 +108,7 @@ def test_each_fill_stands_once_with_its_taker(blocks, venues):
 
 def test_orders_on_the_book_have_quotes_where_balances_are_known(blocks, venues):
     client = lab.connect(blocks=blocks)
-    quotes = lab.fills.pool_quotes(client.trades(), client.pool_balances())
+    quotes = lab.research.pool_quotes(client.trades(), client.pool_balances())
     quoted = int(quotes["pool_quote"].notna().sum())
     assert venues.numbers("over the # of # orders on the book that have a quote.") == [
         quoted,

@@ -34,7 +34,7 @@ def marks(users: tuple[pd.DataFrame, pa.Table]) -> pa.Table:
 
 @pytest.fixture(scope="module")
 def by_day(trades: pd.DataFrame, marks: pa.Table) -> pd.DataFrame:
-    return lab.fills.cost_curves(trades, marks, cluster="day")
+    return lab.research.cost_curves(trades, marks, cluster="day")
 
 
 # A second way to the same figures
@@ -131,7 +131,7 @@ def test_a_regression_of_single_orders_gives_the_same_difference_and_error(
         vcov={"CRV1": cluster},
         ssc=pyfixest.ssc(k_adj=False),
     )
-    found = lab.fills.cost_curves(trades, marks, cluster=cluster)
+    found = lab.research.cost_curves(trades, marks, cluster=cluster)
     found = found[found["venue"] == "difference"]
     rows = cardinal(4 * np.log(found["size"].to_numpy()), knots)
     own = [fit._coefnames.index(name) for name in names]
@@ -159,19 +159,19 @@ def test_curves_are_the_venues_whose_difference_is_given(by_day):
 
 
 def test_by_default_the_widest_with_enough_clusters(trades, marks, by_day):
-    default = lab.fills.cost_curves(trades, marks)
+    default = lab.research.cost_curves(trades, marks)
     # Takers are 16, days are many.
     pd.testing.assert_frame_equal(default, by_day)
     day = (
         trades["created_at"].dt.floor("D") == trades["created_at"].dt.floor("D").iloc[0]
     )
     few = trades[day | (trades["created_at"].dt.day == 7)]
-    assert set(lab.fills.cost_curves(few, marks)["cluster"]) == {"order"}
+    assert set(lab.research.cost_curves(few, marks)["cluster"]) == {"order"}
     # A venue with too few orders for a curve has no say.
     at_pool = trades["fill_type"] == "amm"
-    pool = lab.fills.cost_curves(trades[at_pool], marks)
+    pool = lab.research.cost_curves(trades[at_pool], marks)
     few_at_book = trades[~at_pool].head(6)
-    mixed = lab.fills.cost_curves(pd.concat([trades[at_pool], few_at_book]), marks)
+    mixed = lab.research.cost_curves(pd.concat([trades[at_pool], few_at_book]), marks)
     assert set(mixed["cluster"]) == set(pool["cluster"]) != {"order"}
 
 
@@ -186,13 +186,13 @@ def test_bands_hold_the_curves_of_true_costs(cheaper):
     world = World(seed=7101, size=0.1, cheaper=cheaper)
     users, marks = users_of(world)
     # The true price is known at each fill only, so no later one may count.
-    truth = lab.fills.cost_curves(users, true_prices(world), horizon="1ms")
-    found = lab.fills.cost_curves(users, marks)
+    truth = lab.research.cost_curves(users, true_prices(world), horizon="1ms")
+    found = lab.research.cost_curves(users, marks)
     both = found.merge(truth, on=["venue", "size"], suffixes=("", "_true"))
     assert len(both) == len(found) > 100
     held = both["cost_bps_true"].between(both["low_bps"], both["high_bps"])
     assert held.mean() > 0.9
-    crossing = lab.fills.crossing(found).iloc[0]
+    crossing = lab.research.crossing(found).iloc[0]
     if cheaper == "pool":
         # Large orders move the pool's price, so the book is cheaper for them in every world.
         assert crossing["smaller"] == "pool"
@@ -217,7 +217,7 @@ def difference_of(*rows: tuple[float, float, float, float]) -> pd.DataFrame:
 
 def test_the_interval_is_where_the_band_holds_0():
     rows = [(1, -6, -8, -4), (10, -2, -4, 0.5), (100, 2, -1, 5), (1000, 6, 3, 9)]
-    found = lab.fills.crossing(difference_of(*rows)).iloc[0]
+    found = lab.research.crossing(difference_of(*rows)).iloc[0]
     assert found["size"] == pytest.approx(10**1.5)
     assert found["low_size"] == pytest.approx(10 ** (4 / 4.5))
     assert found["high_size"] == pytest.approx(10 ** (2 + 1 / 4))
@@ -244,7 +244,7 @@ def test_the_interval_is_where_the_band_holds_0():
     ],
 )
 def test_without_one_crossing_the_reason_is_told(rows, smaller, larger, reason):
-    found = lab.fills.crossing(difference_of(*rows)).iloc[0]
+    found = lab.research.crossing(difference_of(*rows)).iloc[0]
     assert pd.isna(found["size"])
     assert pd.isna(found["low_size"])
     told = [
@@ -256,13 +256,13 @@ def test_without_one_crossing_the_reason_is_told(rows, smaller, larger, reason):
 
 def test_an_end_that_is_not_sure_is_null_with_the_reason():
     rows = [(1, 6, 4, 8), (10, 2, 1, 3), (100, -1, -4, 2)]
-    found = lab.fills.crossing(difference_of(*rows)).iloc[0]
+    found = lab.research.crossing(difference_of(*rows)).iloc[0]
     assert 10 < found["low_size"] < found["size"]
     assert pd.isna(found["high_size"])
     assert found["reason"] == "no sure difference for larger orders"
     # Without bands neither end is.
     unknown = difference_of(*rows).assign(low_bps=np.nan, high_bps=np.nan)
-    reason = lab.fills.crossing(unknown)["reason"].iloc[0]
+    reason = lab.research.crossing(unknown)["reason"].iloc[0]
     assert reason == "no sure difference for smaller and larger orders"
 
 
@@ -271,10 +271,10 @@ def test_an_end_that_is_not_sure_is_null_with_the_reason():
 
 def test_one_venue_has_a_curve_and_no_difference(trades, marks):
     at_pool = trades[trades["fill_type"] == "amm"]
-    curves = lab.fills.cost_curves(at_pool, marks)
+    curves = lab.research.cost_curves(at_pool, marks)
     assert set(curves["venue"]) == {"pool"}
     assert curves["cost_bps"].notna().all()
-    reason = lab.fills.crossing(curves)["reason"].iloc[0]
+    reason = lab.research.crossing(curves)["reason"].iloc[0]
     assert reason == "no sizes at which both venues have a curve"
 
 
@@ -284,16 +284,16 @@ def test_a_level_that_does_not_follow_is_null(trades, marks):
         ((trades["market"] == "LRC-ETH") & (trades["fill_type"] == "amm"))
         | ((trades["market"] == "ETH-USDC") & (trades["fill_type"] == "dex"))
     ]
-    curves = lab.fills.cost_curves(here, marks)
+    curves = lab.research.cost_curves(here, marks)
     assert set(curves["venue"]) == {"pool", "book", "difference"}
     assert curves["cost_bps"].isna().all()
 
 
 def test_few_orders_have_no_curve(trades, marks):
-    curves = lab.fills.cost_curves(trades.head(20), marks)
+    curves = lab.research.cost_curves(trades.head(20), marks)
     assert curves.empty
     assert curves["size"].dtype == "float64"
-    reason = lab.fills.crossing(curves)["reason"].iloc[0]
+    reason = lab.research.crossing(curves)["reason"].iloc[0]
     assert reason == "no sizes at which both venues have a curve"
 
 
@@ -306,7 +306,7 @@ def test_orders_that_are_all_alike_have_a_curve(trades):
         created_at=taker["created_at"].iloc[0].floor("h")
         + pd.to_timedelta(number, unit="s"),
     )
-    curves = lab.fills.cost_curves(alike)
+    curves = lab.research.cost_curves(alike)
     assert len(curves["venue"].unique()) == 1
     assert curves["cost_bps"].notna().all()
 
@@ -314,7 +314,7 @@ def test_orders_that_are_all_alike_have_a_curve(trades):
 def test_few_clusters_have_no_band(trades, marks):
     busiest = trades.loc[trades["role"] == "taker", "account_id"].mode()[0]
     mine = trades[trades["account_id"] == busiest]
-    curves = lab.fills.cost_curves(mine, marks, cluster="account")
+    curves = lab.research.cost_curves(mine, marks, cluster="account")
     assert curves["cost_bps"].notna().any()
     assert curves["low_bps"].isna().all()
 
@@ -323,7 +323,7 @@ def test_fills_of_unknown_takers_are_counted_in_a_note(trades, marks):
     unknown = trades.assign(
         role=trades["role"].where(trades["fill_type"] == "amm"), fee=None
     )
-    curves = lab.fills.cost_curves(unknown, marks)
+    curves = lab.research.cost_curves(unknown, marks)
     (note,) = curves.attrs["notes"]
     assert note.endswith("fills are left out: taker or type unknown.")
 
@@ -331,4 +331,4 @@ def test_fills_of_unknown_takers_are_counted_in_a_note(trades, marks):
 def test_without_statsmodels_the_error_names_the_extra(trades, marks, monkeypatch):
     monkeypatch.setitem(sys.modules, "statsmodels.api", None)
     with pytest.raises(LabError, match=r"pip install 'loopring-lab\[models\]'"):
-        lab.fills.cost_curves(trades, marks)
+        lab.research.cost_curves(trades, marks)

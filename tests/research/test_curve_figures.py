@@ -1,4 +1,4 @@
-"""Figures of cost curves with controls, and of changes: what they draw, say and refuse."""
+"""Figures of cost curves, and of changes: what they draw, say and refuse."""
 
 from typing import Any
 
@@ -10,9 +10,9 @@ from support.figures import lines, words
 from support.worlds import users_of
 
 import loopring_lab as lab
-from loopring_lab import figures
 from loopring_lab.errors import LabError
 from loopring_lab.relayer import World
+from loopring_lab.research import figures
 
 Frames = tuple[pd.DataFrame, Any]
 
@@ -30,7 +30,7 @@ def switched() -> Frames:
 @pytest.fixture(scope="module")
 def curves(switched: Frames) -> Any:
     trades, marks = switched
-    return figures.cost_curve(trades, prices=marks, controls=True)
+    return figures.cost_curves(trades, prices=marks)
 
 
 @pytest.fixture(scope="module")
@@ -57,39 +57,21 @@ def test_curves_are_drawn_as_their_table_has_them(curves):
 
 
 def test_the_crossing_is_named_in_the_note(curves):
-    found = lab.fills.crossing(curves.table).iloc[0]
+    found = lab.research.crossing(curves.table).iloc[0]
     assert pd.notna(found["size"])
     text = " ".join(words(curves))
     assert "the curves cross at" in text
     assert "95 % at each size (clustered by day)" in text
 
 
-def test_changes_are_drawn_with_the_break(changes):
+def test_changes_are_drawn_as_their_table_has_them(changes):
     text = " ".join(words(changes))
-    assert "break at 2022-07-01" in text
     assert "pool minus book (basis points)" in text
     known = changes.table.dropna(subset=["difference_bps"])
     assert len(changes.marks) == len(known)
     first = changes.marks[0]
     assert first.text.startswith("month from 2022-01-01: ")
     assert first.y == (known["band_low_bps"].iloc[0], known["band_high_bps"].iloc[0])
-    # The line stands where July begins, in days since 1970.
-    (edge,) = [
-        line.get_xdata()[0]
-        for line in changes.axes[0].lines
-        if line.get_linestyle() == "--"
-    ]
-    assert edge == pd.Timestamp("2022-07-01").value // 10**9 / 86_400
-
-
-def test_without_a_break_no_line_is_drawn(switched):
-    trades, marks = switched
-    before = trades[trades["created_at"] < "2022-04-01"]
-    figure = figures.changes(before, prices=marks)
-    assert "too few months with an interval to look for a break" in " ".join(
-        words(figure)
-    )
-    assert not [line for line in figure.axes[0].lines if line.get_linestyle() == "--"]
 
 
 def test_both_are_legible(curves, changes):
@@ -108,25 +90,16 @@ def test_the_year_stands_apart_from_the_label_of_synthetic_data(switched):
 def test_own_trades_as_reference_are_named(switched):
     trades, _ = switched
     assert "own trades as reference" in " ".join(words(figures.changes(trades)))
-    figure = figures.cost_curve(trades, controls=True)
+    figure = figures.cost_curves(trades)
     assert "own trades as reference" in " ".join(words(figure))
     assert_legible(figure)
-
-
-@pytest.mark.parametrize(
-    "given",
-    [{"quantiles": 3}, {"quote": "ETH"}, {"tolerance": None}, {"reference": "last"}],
-)
-def test_controls_refuse_what_they_do_not_use(switched, given):
-    with pytest.raises(LabError, match="controls=True takes only prices="):
-        figures.cost_curve(switched[0], controls=True, **given)
 
 
 def test_nothing_to_draw_is_an_error(switched):
     few = switched[0].head(5)
     with pytest.raises(
-        LabError, match=r"cost_curve: no venue has enough takers' orders"
+        LabError, match=r"cost_curves: no venue has enough takers' orders"
     ):
-        figures.cost_curve(few, controls=True)
+        figures.cost_curves(few)
     with pytest.raises(LabError, match=r"changes: no period has taker fills of both"):
         figures.changes(few)

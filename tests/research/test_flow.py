@@ -35,7 +35,7 @@ def prices(world: World) -> pa.Table:
 
 @pytest.fixture(scope="module")
 def known(trades: pd.DataFrame, prices: pa.Table) -> pd.DataFrame:
-    return lab.fills.with_flow(trades, prices)
+    return lab.research.with_flow(trades, prices)
 
 
 @pytest.fixture(scope="module")
@@ -64,32 +64,32 @@ def test_both_sides_of_a_fill_have_the_flow_of_its_taker(known):
 @pytest.mark.parametrize(("account", "flow"), [(58344, "user"), (12059, "arbitrage")])
 def test_a_single_history_is_enough(trades, prices, account, flow):
     mine = trades[trades["account_id"] == account]
-    assert set(lab.fills.with_flow(mine, prices)["flow"]) == {flow}
+    assert set(lab.research.with_flow(mine, prices)["flow"]) == {flow}
 
 
 def test_fills_whose_taker_is_not_there_are_unknown(trades, prices):
     makers = trades[trades["role"] == "maker"]
-    assert set(lab.fills.with_flow(makers, prices)["flow"]) == {"unknown"}
+    assert set(lab.research.with_flow(makers, prices)["flow"]) == {"unknown"}
 
 
 def test_too_little_data_is_no_verdict(orders, prices):
     found = {
-        count: set(lab.fills.with_flow(orders.head(count), prices)["flow"])
+        count: set(lab.research.with_flow(orders.head(count), prices)["flow"])
         for count in (3, 4)
     }
     assert found == {3: {"unknown"}, 4: {"arbitrage"}}
     # A surer verdict takes more orders.
-    surer = lab.fills.with_flow(orders.head(4), prices, intervals=0.99)
+    surer = lab.research.with_flow(orders.head(4), prices, intervals=0.99)
     assert set(surer["flow"]) == {"unknown"}
     a_year_before = pd.DataFrame(prices.to_pandas()).assign(
         created_at=lambda frame: frame["created_at"] - pd.Timedelta("365D")
     )
     a_year_before["price"] = a_year_before["price"].astype("amount")
-    stale = lab.fills.with_flow(orders, a_year_before)
+    stale = lab.research.with_flow(orders, a_year_before)
     assert set(stale["flow"]) == {"unknown"}
 
 
 def test_an_own_column_of_that_name_is_replaced(trades, prices):
-    known = lab.fills.with_flow(trades.assign(flow="mine"), prices)
+    known = lab.research.with_flow(trades.assign(flow="mine"), prices)
     assert "mine" not in set(known["flow"])
     assert known.columns.tolist().count("flow") == 1

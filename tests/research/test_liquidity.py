@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from figures.test_figures import assert_legible
-from support import wire_rows, worlds
+from support import worlds
 from support.engines import on
 from support.figures import lines, note
 from support.reserves import (
@@ -40,7 +40,7 @@ EXACT = ("fills", "base_fees", "quote_fees")
 
 def asked(pool: Drawn, every: str = "1d") -> pd.DataFrame:
     balances = balances_of([pool])
-    return lab.fills.liquidity(
+    return lab.research.liquidity(
         trades_of([pool]), balances, prices_of([pool]), every=every
     )
 
@@ -97,7 +97,7 @@ def test_a_period_begins_with_what_the_last_one_ended_with():
 
 
 def test_several_pools_are_told_apart():
-    together = lab.fills.liquidity(
+    together = lab.research.liquidity(
         trades_of(pools()), balances_of(pools()), prices_of(pools())
     )
     apart = pd.concat([asked(pool) for pool in pools()])
@@ -116,7 +116,7 @@ def test_where_blocks_are_missing_nothing_is_known_until_a_period_is_whole():
     unknown = unknown.astype({"base_balance": "amount", "quote_balance": "amount"})
     unknown["index_in_block"] = None
     parts = [balances[:gap], unknown, balances[gap:]]
-    found = lab.fills.liquidity(
+    found = lab.research.liquidity(
         trades_of([pool]), pd.concat(parts, ignore_index=True), prices_of([pool])
     )
     lost = found["net"].isna()
@@ -131,7 +131,7 @@ def test_where_blocks_are_missing_nothing_is_known_until_a_period_is_whole():
 
 def test_without_balances_fees_are_assumed_and_no_position_is_known():
     pool = drawn(4)
-    found = lab.fills.liquidity(trades_of([pool]), None, prices_of([pool]))
+    found = lab.research.liquidity(trades_of([pool]), None, prices_of([pool]))
     known = asked(pool)
     known = known[known["fills"] > 0].reset_index(drop=True)
     assert found["fee_source"].unique().tolist() == ["assumed"]
@@ -152,7 +152,7 @@ def test_without_balances_fees_are_assumed_and_no_position_is_known():
 
 def test_without_prices_only_amounts_of_tokens_are_known():
     pool = drawn(4)
-    found = lab.fills.liquidity(trades_of([pool]), balances_of([pool]))
+    found = lab.research.liquidity(trades_of([pool]), balances_of([pool]))
     known = asked(pool)
     held = ["base_held", "quote_held", "base_added", "quote_added"]
     for name in ("fills", *held, "base_fees", "quote_fees"):
@@ -178,7 +178,7 @@ def test_fills_that_the_balances_lack_are_not_guessed():
     pool = drawn(2)
     half = len(pool.events) // 2
     balances = balances_of([pool._replace(events=pool.events[:half])])
-    found = lab.fills.liquidity(trades_of([pool]), balances, prices_of([pool]))
+    found = lab.research.liquidity(trades_of([pool]), balances, prices_of([pool]))
     lacking = [e for e in pool.events[half:] if e.kind == "spot_trade"]
     assert found["fills"].sum() == sum(e.kind == "spot_trade" for e in pool.events)
     assert found["unpriced"].sum() == len(lacking)
@@ -189,61 +189,6 @@ def test_fills_that_the_balances_lack_are_not_guessed():
     alone = asked(pool._replace(events=pool.events[:half]))
     sums = ["opened", "closed", "net", "fees", "notional", "base_fees"]
     pd.testing.assert_frame_equal(found.loc[:last, sums], alone[sums])
-
-
-# The shorter answer of `pool_returns`
-
-
-MEMBERS = {
-    "market": "AMM-ETH-USDT",
-    "size": str(10**18),
-    "accountId": "4",
-    "type": "maker",
-    "feeAmount": "0",
-}
-
-
-def test_a_pool_earns_and_loses_what_integers_say():
-    """At 2000 USDT a pool sells 1 ETH for 2010, then buys 1 for 1980; later ETH is worth 2100."""
-    fills = [
-        ("SELL", "2010.0", 100_000),
-        ("BUY", "1980.0", 200_000),
-        ("BUY", "1980.0", 90_000_000),
-    ]
-    rows = [
-        wire_rows.row(
-            **MEMBERS,
-            id=str(number),
-            orderHash=f"0x{number}",
-            side=side,
-            price=price,
-            createdAt=str(moment),
-        )
-        for number, (side, price, moment) in enumerate(fills)
-    ]
-    pool = wire_rows.read([wire_rows.page(rows)], fill_type="amm")
-    prices = pd.DataFrame(
-        {
-            "created_at": pd.to_datetime([0, 400_000], unit="ms", utc=True),
-            "market": "ETH-USDT",
-            "price": lab.amounts.to_units([2000, 2100], 0),
-        }
-    )
-    found = lab.fills.pool_returns(pool, 4, prices)
-    assert found["period"].dt.day.tolist() == [1, 2]
-    assert found["fills"].tolist() == [2, 1]
-    # On the second day there is no later price.
-    assert found["unpriced"].tolist() == [0, 1]
-    first = found.iloc[0]
-    fees = Decimal(2010 + 2000) * 20 / 10_000
-    assert first["fees"] == fees
-    # It sold 10 above and bought 20 below the price.
-    assert first["net"] == 10 + 20
-    assert first["lvr"] == fees - 30
-    assert first["markout"] == (2010 - 2100) + (2100 - 1980)
-    assert first["notional"] == 3990
-    assert first["net_bps"] == pytest.approx(30 * 10_000 / 3990, rel=1e-12)
-    assert found.loc[1, ["fees", "lvr", "net", "markout", "net_bps"]].isna().all()
 
 
 # The truth of worlds
@@ -274,9 +219,9 @@ def test_flow_and_minute_closes_give_a_worlds_truth_within_a_basis_point(world):
     prices = (
         minute_marks(world, world.fills, []).to_pandas().astype({"price": "amount"})
     )
-    judged = lab.fills.with_flow(trades, prices)
+    judged = lab.research.with_flow(trades, prices)
     balances = worlds.pool_balances(world)
-    found = lab.fills.liquidity(judged, balances, prices, every="1y")
+    found = lab.research.liquidity(judged, balances, prices, every="1y")
     assert is_exact(found)
     for market in ("LRC-ETH", "ETH-USDC", "LRC-USDC"):
         truth = earned(priced_at_fills(world, market), 10 * 366 * DAY)[0]
@@ -313,10 +258,10 @@ def test_the_demo_blocks_give_the_worlds_reserves_and_fees():
     market = "LRC-ETH"
     trades = client.trades(world.pools[market])
     balances = client.pool_balances()
-    found = lab.fills.liquidity(trades, balances, every="1y")
+    found = lab.research.liquidity(trades, balances, every="1y")
     relayed = lab.connect().trades(world.pools[market], until="2022-01-31")
     # A relayer's trades are found among the balances of blocks.
-    same = lab.fills.liquidity(relayed, balances, every="1y")
+    same = lab.research.liquidity(relayed, balances, every="1y")
     pd.testing.assert_frame_equal(same, found)
     pool = of_world(world, market, [])
     settled = pool.events[: len(trades)]
@@ -362,7 +307,7 @@ def test_of_a_real_block_all_is_known_of_pools_that_state_their_balances():
     blocks = client.store.blocks()
     tokens = client.tokens()
     balances = client.pool_balances()
-    answer = lab.fills.liquidity(client.trades(), balances)
+    answer = lab.research.liquidity(client.trades(), balances)
     found = answer.set_index("account_id")
     stated = set(balances["account_id"])
     assert set(found.index[found["base_held"].notna()]) == stated
@@ -401,7 +346,7 @@ def answered() -> tuple[pd.DataFrame, pd.DataFrame, pd.DataFrame]:
 
 @functools.cache
 def days() -> pd.DataFrame:
-    return lab.fills.liquidity(*answered())
+    return lab.research.liquidity(*answered())
 
 
 def total(frame: pd.DataFrame, name: str) -> Decimal:
@@ -410,7 +355,7 @@ def total(frame: pd.DataFrame, name: str) -> Decimal:
 
 def test_words_are_those_of_the_table():
     found = days()
-    said = lab.fills.describe(found)
+    said = lab.research.describe(found)
     row = found.iloc[0]
     begin = (
         f"{row['market']} (account {row['account_id']}): {found['fills'].sum():,} fills"
@@ -419,23 +364,23 @@ def test_words_are_those_of_the_table():
     rate = 10_000 * float(total(found, "net")) / float(total(found, "opened"))
     assert f"a day brought {rate:,.3f} bps (95 % interval " in said
     assert f"n = {len(found)} days) of the position." in said
-    alone = lab.fills.liquidity(answered()[0], None, answered()[2])
+    alone = lab.research.liquidity(answered()[0], None, answered()[2])
     rate = 10_000 * float(total(alone, "net")) / float(total(alone, "notional"))
-    assert f"Net, {rate:,.3f} bps (" in lab.fills.describe(alone)
-    unpriced = lab.fills.describe(lab.fills.liquidity(*answered()[:2]))
+    assert f"Net, {rate:,.3f} bps (" in lab.research.describe(alone)
+    unpriced = lab.research.describe(lab.research.liquidity(*answered()[:2]))
     assert "measured. What rebalancing cost is not known" in unpriced
-    assert lab.fills.describe(found.sort_values("net")) == said
-    few = lab.fills.describe(found.head(5))
+    assert lab.research.describe(found.sort_values("net")) == said
+    few = lab.research.describe(found.head(5))
     assert "(too few for an interval, n = 5 days)" in few
     polars = on("polars", found.drop(columns=["opened", "closed"]))
     with pytest.raises(LabError, match="has no column"):
-        lab.fills.describe(polars)
+        lab.research.describe(polars)
     trades, balances, _ = answered()
-    own = lab.fills.liquidity(trades, balances, trades)
+    own = lab.research.liquidity(trades, balances, trades)
     assert own["reference"].unique().tolist() == ["own trades"]
     assert is_exact(own)
     own_trades = "The reference is own trades, which hide much of the loss."
-    assert own_trades in lab.fills.describe(own)
+    assert own_trades in lab.research.describe(own)
 
 
 @pytest.mark.thorough
@@ -450,7 +395,7 @@ def test_intervals_of_a_mean_day_hold_the_truth_as_often_as_they_say():
             net=pd.Series(net).round(9).astype(str).astype("amount")
         )
         (interval,) = re.findall(
-            r"interval (\S+) to (\S+),", lab.fills.describe(drawn_days)
+            r"interval (\S+) to (\S+),", lab.research.describe(drawn_days)
         )
         low, high = (float(edge.replace(",", "")) for edge in interval)
         held += low <= 0 <= high
@@ -468,7 +413,7 @@ DRAWN = {
 
 
 def test_lines_are_the_sums_so_far():
-    figure = lab.figures.liquidity(*answered())
+    figure = lab.research.figures.liquidity(*answered())
     found = days()
     drawn_lines = lines(figure)
     assert set(drawn_lines) == set(DRAWN)
@@ -487,6 +432,6 @@ def test_lines_are_the_sums_so_far():
 def test_a_figure_without_a_known_loss_is_refused():
     trades, balances, prices = answered()
     with pytest.raises(LabError, match=r"figures\.liquidity: what this pool lost"):
-        lab.figures.liquidity(trades, balances)
+        lab.research.figures.liquidity(trades, balances)
     with pytest.raises(LabError, match="account 9 has no fills as a pool .* of 7"):
-        lab.figures.liquidity(trades, balances, prices, pool_account=9)
+        lab.research.figures.liquidity(trades, balances, prices, pool_account=9)

@@ -50,7 +50,7 @@ def balances(world: World) -> pd.DataFrame:
 
 @pytest.fixture(scope="module")
 def quotes(trades: pd.DataFrame, balances: pd.DataFrame) -> pd.DataFrame:
-    return lab.fills.pool_quotes(trades, balances)
+    return lab.research.pool_quotes(trades, balances)
 
 
 def test_quotes_are_the_pools_to_the_last_unit(world, quotes):
@@ -60,7 +60,7 @@ def test_quotes_are_the_pools_to_the_last_unit(world, quotes):
 @pytest.mark.thorough
 @pytest.mark.parametrize("world", WORLDS, ids=lambda world: world.name)
 def test_quotes_in_other_worlds_are_the_pools(world):
-    quotes = lab.fills.pool_quotes(trades_of(world), pool_balances(world))
+    quotes = lab.research.pool_quotes(trades_of(world), pool_balances(world))
     assert_quotes(world, quotes)
 
 
@@ -112,7 +112,7 @@ def test_quotes_are_amounts_of_the_quote_token(quotes):
 
 def test_orders_without_reserves_have_no_quote_and_are_counted(trades, balances):
     later = balances[balances["created_at"] > "2022-07-01"]
-    quotes = lab.fills.pool_quotes(trades, later)
+    quotes = lab.research.pool_quotes(trades, later)
     has_quote = quotes["pool_quote"].notna()
     assert not has_quote[quotes["first"] < "2022-07-01"].any()
     assert has_quote.any()
@@ -122,7 +122,7 @@ def test_orders_without_reserves_have_no_quote_and_are_counted(trades, balances)
         f"{unquoted:,} of {len(quotes):,} orders have no quote: no reserves of a pool are known just before them, "
         "they are more than the pool held, or an amount is not known."
     ]
-    by_side = lab.fills.pool_quotes(trades, later, by="side")
+    by_side = lab.research.pool_quotes(trades, later, by="side")
     assert by_side["unquoted"].sum() == unquoted
     assert by_side["orders"].sum() == len(quotes)
 
@@ -136,14 +136,14 @@ def test_an_order_does_not_see_what_happened_after_it(trades, balances, quotes):
         block_id=1,
         index_in_block=100_000,
     )
-    again = lab.fills.pool_quotes(trades, pd.concat([before, of_the_moment]))
+    again = lab.research.pool_quotes(trades, pd.concat([before, of_the_moment]))
     found = again[again["order_hash"] == order["order_hash"]]
     assert found["pool_quote"].tolist() == [order["pool_quote"]]
 
 
 def test_two_states_of_one_moment_are_none(trades, balances):
     twice = pd.concat([balances, balances])
-    assert lab.fills.pool_quotes(trades, twice)["pool_quote"].isna().all()
+    assert lab.research.pool_quotes(trades, twice)["pool_quote"].isna().all()
 
 
 def test_unknown_balances_end_what_was_known(trades, balances):
@@ -153,7 +153,7 @@ def test_unknown_balances_end_what_was_known(trades, balances):
         created_at=gap, base_balance=None, quote_balance=None
     )
     ends = ends.astype({"base_balance": "amount", "quote_balance": "amount"})
-    quotes = lab.fills.pool_quotes(trades, pd.concat([known, ends]))
+    quotes = lab.research.pool_quotes(trades, pd.concat([known, ends]))
     assert quotes.loc[quotes["first"] >= gap, "pool_quote"].isna().all()
     assert quotes.loc[quotes["first"] < gap, "pool_quote"].notna().any()
 
@@ -161,24 +161,24 @@ def test_unknown_balances_end_what_was_known(trades, balances):
 @pytest.mark.parametrize("by", ["size_class", ["market", "label"]])
 def test_groups_are_columns_of_orders_or_of_trades(by, trades, balances, quotes):
     labelled = trades.assign(label=trades["account_id"].astype(str).str[:1])
-    found = lab.fills.pool_quotes(labelled, balances, by=by)
+    found = lab.research.pool_quotes(labelled, balances, by=by)
     assert found["orders"].sum() == len(quotes)
     assert found["fills"].sum() == quotes["fills"].sum()
 
 
 def test_groups_may_come_one_by_one_and_must_be_names(trades, balances):
-    expected = lab.fills.pool_quotes(trades, balances, by=["market"])
-    found = lab.fills.pool_quotes(trades, balances, by=iter(["market"]))
+    expected = lab.research.pool_quotes(trades, balances, by=["market"])
+    found = lab.research.pool_quotes(trades, balances, by=iter(["market"]))
     pd.testing.assert_frame_equal(found, expected)
     with pytest.raises(LabError, match="by= cannot include int"):
-        lab.fills.pool_quotes(trades, balances, by=5)
+        lab.research.pool_quotes(trades, balances, by=5)
 
 
 def test_on_the_recorded_block_orders_are_quoted_where_balances_are_stated():
     client = lab.connect(blocks="sample")
     balances = client.pool_balances()
     assert set(balances["market"]) == {"LRC-ETH", "LRC-USDC"}
-    quotes = lab.fills.pool_quotes(client.trades(), balances)
+    quotes = lab.research.pool_quotes(client.trades(), balances)
     assert len(quotes) == 21
     quoted = quotes[quotes["pool_quote"].notna()]
     assert quoted["market"].value_counts().to_dict() == {"LRC-USDC": 10, "LRC-ETH": 2}
@@ -189,9 +189,9 @@ def test_on_the_recorded_block_orders_are_quoted_where_balances_are_stated():
 
 
 def test_means_are_said_in_words_and_drawn(trades, balances):
-    overall = lab.fills.pool_quotes(trades, balances, by=[])
+    overall = lab.research.pool_quotes(trades, balances, by=[])
     (row,) = overall.to_dict("records")
-    said = lab.fills.describe(overall)
+    said = lab.research.describe(overall)
     quoted = row["orders"] - row["unquoted"]
     cost, low, high = (
         f"{row[f'{name}_opportunity_bps']:,.1f}" for name in ("weighted", "low", "high")
@@ -203,13 +203,13 @@ def test_means_are_said_in_words_and_drawn(trades, balances):
     )
     is_undecided = row["low_opportunity_bps"] < 0 < row["high_opportunity_bps"]
     assert said.startswith("Undecided: ") == is_undecided
-    table = lab.fills.pool_quotes(trades, balances, by="market")
-    lines = lab.fills.describe(table).splitlines()
+    table = lab.research.pool_quotes(trades, balances, by="market")
+    lines = lab.research.describe(table).splitlines()
     assert [line.partition(":")[0] for line in lines] == table["market"].tolist()
     unknown = table["weighted_opportunity_bps"].isna()
     assert sum("No quotes" in line for line in lines) == unknown.sum()
     # The same in the figure: all orders first, then each market with a quote.
-    figure = lab.figures.routing(trades, balances)
+    figure = lab.research.figures.routing(trades, balances)
     drawn = figure.table
     assert drawn["group"].iloc[0] == "all"
     assert set(drawn["group"].iloc[1:]) == set(table.loc[~unknown, "market"])
@@ -218,14 +218,14 @@ def test_means_are_said_in_words_and_drawn(trades, balances):
         mean = means[found["group"]]
         assert found["weighted_opportunity_bps"] == pytest.approx(mean, rel=1e-12)
     assert_legible(figure)
-    alone = lab.figures.routing(trades, balances, by=[])
+    alone = lab.research.figures.routing(trades, balances, by=[])
     assert list(alone.table["group"]) == ["all"]
     assert alone.table["quoted"].tolist() == [quoted]
 
 
 def test_without_quotes_nothing_is_said_or_drawn(trades, balances):
     at_pools = trades[trades["fill_type"] == "amm"]
-    nothing = lab.fills.pool_quotes(at_pools, balances, by=[])
-    assert lab.fills.describe(nothing).startswith("No quotes: ")
+    nothing = lab.research.pool_quotes(at_pools, balances, by=[])
+    assert lab.research.describe(nothing).startswith("No quotes: ")
     with pytest.raises(LabError, match=r"lab\.figures\.routing: no order on the book"):
-        lab.figures.routing(at_pools, balances)
+        lab.research.figures.routing(at_pools, balances)

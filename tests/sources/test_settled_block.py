@@ -117,14 +117,11 @@ def test_a_recording_is_not_called_synthetic(client, trades, block_folder):
     assert trades.attrs["synthetic"] is False
 
 
-def test_the_returns_of_each_pool_cover_its_fills(trades, settled):
-    made = [
-        f for f in settled.values() if f["fill_type"] == "amm" and f["role"] == "maker"
-    ]
-    for account, count in Counter(fact["account_id"] for fact in made).items():
-        found = lab.fills.pool_returns(trades, account)
-        assert found["fills"].sum() == count
-        priced = found[found["unpriced"] < found["fills"]]
-        assert (priced["fees"] - priced["lvr"] == priced["net"]).all()
-        # A pool keeps 20 basis points of what it receives.
-        assert priced["fees_bps"].between(19.5, 20.5).all()
+def test_liquidity_counts_the_fills_of_each_pool(trades, settled):
+    made = Counter(
+        fact["account_id"]
+        for fact in settled.values()
+        if fact["fill_type"] == "amm" and fact["role"] == "maker"
+    )
+    found = lab.research.liquidity(trades)
+    assert found.groupby("account_id")["fills"].sum().to_dict() == made

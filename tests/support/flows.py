@@ -20,7 +20,9 @@ class Recovered(NamedTuple):
 
 def recovered(world: World) -> dict[tuple[str, str], Recovered]:
     """Return how well each class is found, by number of fills and by their value in dollars."""
-    known = lab.fills.with_flow(trades_of(world), minute_marks(world, world.fills, []))
+    known = lab.research.with_flow(
+        trades_of(world), minute_marks(world, world.fills, [])
+    )
     costs = true_costs(world)
     truth = pd.DataFrame(
         {

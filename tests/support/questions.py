@@ -14,7 +14,6 @@ POOL = 1  # an account that is a pool in the trades that are asked about
 NEEDED = {
     "token": "ETH",
     "schedule": [{"fill_type": "amm", "bps": 10}, {"bps": 20}],
-    "pool_account": POOL,
 }
 """Arguments without a default; those of a new function are added here, or to `MADE`."""
 
@@ -55,11 +54,11 @@ NOT_BY_MARKET = {"fees.in_token"}
 # Functions that take the answer of another one.
 ABOUT: dict[Callable[..., Any], Callable[..., Any]] = {
     lab.fees.describe: lab.fees.summary,
-    lab.fills.break_test: lab.fills.changes,
-    lab.fills.crossing: lab.fills.cost_curves,
+    lab.research.crossing: lab.research.cost_curves,
     lab.fills.describe: lab.fills.compare_venues,
+    lab.research.describe: lab.research.liquidity,
 }
-ROOMS = {"fees": lab.fees, "fills": lab.fills}
+ROOMS = {"fees": lab.fees, "fills": lab.fills, "research": lab.research}
 SOME = range(POOL, 10**6, 2)
 
 Give = Callable[[pd.DataFrame], Any]
@@ -71,6 +70,8 @@ def questions() -> Iterator[tuple[str, Ask]]:
     """Ask every public function with its defaults, and again with each further argument that it takes."""
     for room, module in ROOMS.items():
         for name in module.__all__:
+            if name == "figures":
+                continue
             function = getattr(module, name)
             if function in ABOUT:
                 asked = functools.partial(about, function, ABOUT[function])

@@ -22,14 +22,13 @@ NEEDED: dict[str, dict[str, Any]] = {
     "in_token": {"token": "ETH"},
     "schedule_check": {"schedule": [{"fill_type": "amm", "bps": 10}, {"bps": 20}]},
     "schedule_lines": {"schedule": [{"fill_type": "amm", "bps": 10}, {"bps": 20}]},
-    "pool_returns": {"pool_account": POOL},
     "with_flow": {"prices": lambda client, trades: client.outside_prices(trades)},
     "pool_quotes": {"balances": lambda client, trades: _reserves(trades)},
 }
 # These ask about a pool's trades.
-OF_POOLS = ("liquidity", "pool_returns")
+OF_POOLS = ("liquidity",)
 # These take what another function found.
-OF_ANSWERS = ("break_test", "crossing", "describe")
+OF_ANSWERS = ("crossing", "describe")
 # Of these an answer by row and one by group are different queries.
 ALSO_BY_GROUP = ("price_gap", "all_in_cost", "in_token")
 
@@ -64,10 +63,10 @@ def queries() -> Iterator[tuple[str, list[str]]]:
     samples = {
         account: client.trades(account, limit=FEW) for account in (ACCOUNT, POOL)
     }
-    for room in ("fees", "fills"):
+    for room in ("fees", "fills", "research"):
         module = getattr(lab, room)
         for name in module.__all__:
-            if name in OF_ANSWERS:
+            if name == "figures" or name in OF_ANSWERS:
                 continue
             function = getattr(module, name)
             trades = samples[POOL if name in OF_POOLS else ACCOUNT]

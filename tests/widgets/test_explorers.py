@@ -451,10 +451,10 @@ def test_tables_by_flow_judge_takers_by_prices_from_outside(client):
     assert page.problem == ""
     chosen = client.trades(accounts, market=MARKET, since=since, progress=False)
     prices = client.outside_prices(chosen, every="60s")
-    judged = lab.fills.with_flow(chosen, prices)
+    judged = lab.research.with_flow(chosen, prices)
     assert_frame_equal(explorer.table, lab.fills.breakdown(judged, by=["flow"]))
     assert {"user", "arbitrage"} <= set(explorer.table["flow"])
-    assert "chosen = lab.fills.with_flow(chosen, prices)" in page.code
+    assert "chosen = lab.research.with_flow(chosen, prices)" in page.code
     shows_its_code(page, client=client)
 
 
@@ -480,7 +480,7 @@ def test_orders_on_the_book_are_routed_where_balances_are_known(trades):
     assert page.problem == ""
     mine = blocks.trades(11_519)
     balances = blocks.pool_balances()
-    expected = lab.fills.pool_quotes(mine, balances, by=["market"])
+    expected = lab.research.pool_quotes(mine, balances, by=["market"])
     assert_frame_equal(explorer.table, expected)
     assert (expected["orders"] > expected["unquoted"]).any()
     shows_its_code(page, client=blocks)

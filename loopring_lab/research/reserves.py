@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from loopring_lab.amounts.scaling import combined, with_scale
 from loopring_lab.engine import frames
+from loopring_lab.errors import LabError
 
 BALANCES = (
     "created_at",
@@ -64,6 +65,14 @@ WHERE base_change <> 0
         AND base_before IS NOT NULL
         AND quote_before IS NOT NULL""",
 }
+
+
+def check_fee(pool_fee_bps: Any, caller: str) -> None:
+    """Raise a `LabError` unless the fee of a pool is whole basis points."""
+    if type(pool_fee_bps) is not int or not 0 <= pool_fee_bps < 10_000:
+        raise LabError(
+            f"{caller}: pool_fee_bps={pool_fee_bps!r} is not a fee. Give whole basis points, such as 20."
+        )
 
 
 def ledger_of(balances: Any, caller: str) -> pa.Table:

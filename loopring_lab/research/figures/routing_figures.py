@@ -21,7 +21,7 @@ from loopring_lab.figures.answers import (
 from loopring_lab.figures.marks import Figure, keep
 from loopring_lab.figures.style import drawing
 from loopring_lab.figures.words import format_count, format_estimate
-from loopring_lab.fills.routing import check_fees, compared, quoted_orders
+from loopring_lab.research.routing import check_fees, compared, quoted_orders
 
 LEVEL = 0.95
 
@@ -44,17 +44,17 @@ def routing(
     balances : frame of any of these kinds
         What each pool held, from `BlocksClient.pool_balances`.
     by : str or sequence of str
-        One line for each value of these columns of `fills.pool_quotes` or of the trades, such as ``market``,
+        One line for each value of these columns of `research.pool_quotes` or of the trades, such as ``market``,
         ``size_class`` or ``flow``, up to the eleven with the most orders.
     pool_fee_bps, taker_fee_bps : optional
-        Fees at the pool, as for `fills.pool_quotes`.
+        Fees at the pool, as for `research.pool_quotes`.
     ax : matplotlib.axes.Axes, optional
         Where to draw; by default a new figure, 900 pixels wide, whose height follows the groups.
 
     Returns
     -------
     matplotlib.figure.Figure
-        The value-weighted mean of ``opportunity_bps`` of `fills.pool_quotes` with its 95 % interval, and how many
+        The value-weighted mean of ``opportunity_bps`` of `research.pool_quotes` with its 95 % interval, and how many
         orders have a quote: all orders on top, then each group. Right of 0 the pool would have been cheaper. A hollow
         mark has an interval with 0 in it, or none.
 
@@ -67,13 +67,13 @@ def routing(
     --------
     >>> blocks = lab.connect(blocks="demo")
     Demo blocks: synthetic world, seed 1. Nothing here is real market data.
-    >>> lab.figures.routing(blocks.trades(), blocks.pool_balances())
+    >>> lab.research.figures.routing(blocks.trades(), blocks.pool_balances())
     <Figure size 900x392 with 1 Axes>
     """
-    caller = "lab.figures.routing"
+    caller = "lab.research.figures.routing"
     given = several(by)
     check_fees(pool_fee_bps, taker_fee_bps, caller)
-    # Orders are looked up once, and averaged twice, as `fills.pool_quotes` would do either.
+    # Orders are looked up once, and averaged twice, as `research.pool_quotes` would do either.
     orders = quoted_orders(trades, balances, given, pool_fee_bps)
 
     def averaged(by: list[str]) -> pd.DataFrame:

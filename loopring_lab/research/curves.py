@@ -24,7 +24,6 @@ from loopring_lab.engine.query import (
 )
 from loopring_lab.engine.worth import DAY_SQL, worth_by_day
 from loopring_lab.errors import LabError
-from loopring_lab.fills.curve_fit import CELL, STEPS, CostFit, sizes_at
 from loopring_lab.fills.estimands import LEAST_CLUSTERS, VENUES, check_cluster
 from loopring_lab.fills.prices import (
     LAST_FILL_MS,
@@ -36,6 +35,7 @@ from loopring_lab.fills.prices import (
     worse_sql,
 )
 from loopring_lab.fills.sides import ROLE_COLUMNS, role_steps
+from loopring_lab.research.curve_fit import CELL, STEPS, CostFit, sizes_at
 
 DIFFERENCE = "difference"
 HOUR = 3_600_000
@@ -173,13 +173,13 @@ def cost_curves(
     Examples
     --------
     >>> trades = client.trades([10083, 11519], market="ETH-USDC")
-    >>> curves = lab.fills.cost_curves(trades, client.outside_prices(trades))
+    >>> curves = lab.research.cost_curves(trades, client.outside_prices(trades))
     >>> curves[["venue", "size", "cost_bps", "low_bps", "high_bps"]].iloc[[0, 40]]
        venue         size   cost_bps    low_bps   high_bps
     0   pool   115.584285  26.988911  22.789136  31.188685
     40  pool  3827.625821  29.320334  25.357971  33.282697
     """
-    caller = "lab.fills.cost_curves"
+    caller = "lab.research.cost_curves"
     check_level(intervals, caller)
     check_cluster(cluster, caller)
     kind = kind_of_prices(prices, trades, caller)
@@ -267,12 +267,12 @@ def crossing(curves: Any) -> Any:
     Examples
     --------
     >>> trades = client.trades([10083, 11519], market="ETH-USDC")
-    >>> curves = lab.fills.cost_curves(trades, client.outside_prices(trades))
-    >>> lab.fills.crossing(curves)[["size", "smaller", "larger", "reason"]]
+    >>> curves = lab.research.cost_curves(trades, client.outside_prices(trades))
+    >>> lab.research.crossing(curves)[["size", "smaller", "larger", "reason"]]
        size smaller larger                                  reason
     0   NaN    pool   pool  the curves do not cross at these sizes
     """
-    caller = "lab.fills.crossing"
+    caller = "lab.research.crossing"
     names = frames.column_names(curves, caller)
     frames.check_columns(list(CURVE)[:-1], names, caller)
     table = as_pandas(curves, caller)

@@ -25,12 +25,11 @@ from loopring_lab.engine.worth import worth_by_day
 from loopring_lab.errors import LabError
 from loopring_lab.fills.comparison import SIZE_CLASS
 from loopring_lab.fills.orders import STORAGE_ID
-from loopring_lab.fills.pools import check_fee
 from loopring_lab.fills.prices import RESERVED
-from loopring_lab.fills.reserves import BALANCES, PLACES
 from loopring_lab.fills.sides import ONCE, ROLE_COLUMNS, role_steps
+from loopring_lab.research.reserves import BALANCES, PLACES, check_fee
 
-CALLER = "lab.fills.pool_quotes"
+CALLER = "lab.research.pool_quotes"
 BPS = 10_000
 # The chain holds both amounts of a fill as float24: a mantissa of 19 bits, times a power of ten.
 MANTISSA = 2**19 - 1
@@ -149,7 +148,7 @@ def pool_quotes(
     --------
     >>> blocks = lab.connect(blocks="sample")
     Sample blocks: one real block of Loopring Exchange v3.6, Ethereum transaction 0x71cf...
-    >>> quotes = lab.fills.pool_quotes(blocks.trades(market="LRC-USDC"), blocks.pool_balances())
+    >>> quotes = lab.research.pool_quotes(blocks.trades(market="LRC-USDC"), blocks.pool_balances())
     >>> quotes[["side", "size", "notional", "pool_quote", "opportunity_bps"]].dropna().head(2)
        side     size  notional  pool_quote  opportunity_bps
     0  SELL  2052.19   2298.45     2317.87        98.673032

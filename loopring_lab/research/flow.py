@@ -158,12 +158,12 @@ def with_flow(
     --------
     >>> import pandas as pd
     >>> trades = pd.concat([client.trades(account, limit=200) for account in (10083, 12059)])
-    >>> known = lab.fills.with_flow(trades, client.outside_prices(trades))
+    >>> known = lab.research.with_flow(trades, client.outside_prices(trades))
     >>> takers = known[known["role"] == "taker"]
     >>> takers.groupby("account_id")["flow"].first().to_dict()
     {10083: 'user', 12059: 'arbitrage'}
     """
-    caller = "lab.fills.with_flow"
+    caller = "lab.research.with_flow"
     check_level(intervals, caller)
     if prices is None or kind_of_prices(prices, trades, caller) == OWN_TRADES:
         raise LabError(

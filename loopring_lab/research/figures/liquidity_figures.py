@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 
-from loopring_lab import fills
+from loopring_lab import research
 from loopring_lab.amounts import to_float
 from loopring_lab.amounts.display import format_amount
 from loopring_lab.arguments import parse_account_id
@@ -20,8 +20,8 @@ from loopring_lab.figures.answers import as_pandas, with_most_fills
 from loopring_lab.figures.marks import Figure, Mark, keep
 from loopring_lab.figures.style import COLOURS, GREY, drawing, ink, zero_line
 from loopring_lab.figures.words import format_count
-from loopring_lab.fills.earnings import POSITION, period_name, rate_in_words, totals
 from loopring_lab.fills.prices import OWN_TRADES
+from loopring_lab.research.earnings import POSITION, period_name, rate_in_words, totals
 
 
 class Part(NamedTuple):
@@ -59,20 +59,20 @@ def liquidity(
     Parameters
     ----------
     trades : frame of pandas, pyarrow, Polars, DuckDB or Spark, or an Archive
-        With the rows of pools, as for `fills.liquidity`.
+        With the rows of pools, as for `research.liquidity`.
     balances, prices : optional
-        As for `fills.liquidity`. Without prices from outside no loss is known.
+        As for `research.liquidity`. Without prices from outside no loss is known.
     pool_account : int, optional
         Account id of the pool; by default the one with the most fills.
     every, pool_fee_bps : optional
-        As for `fills.liquidity`.
+        As for `research.liquidity`.
     ax : matplotlib.axes.Axes, optional
         Where to draw; a new figure of 900 by 420 pixels by default.
 
     Returns
     -------
     matplotlib.figure.Figure
-        A line for each part of ``net`` of `fills.liquidity` and a thick one for ``net``, in quote units: sums
+        A line for each part of ``net`` of `research.liquidity` and a thick one for ``net``, in quote units: sums
         of all periods so far, losses downwards. The note gives the mean of a period with its 95 % interval, in
         basis points of the position, or, where that is not known, of what the pool traded.
 
@@ -84,12 +84,12 @@ def liquidity(
     Examples
     --------
     >>> pool = client.trades(account_id=1, limit=500)
-    >>> lab.figures.liquidity(pool, prices=client.outside_prices(pool))
+    >>> lab.research.figures.liquidity(pool, prices=client.outside_prices(pool))
     <Figure size 900x420 with 1 Axes>
     """
-    caller = "lab.figures.liquidity"
+    caller = "lab.research.figures.liquidity"
     answer = as_pandas(
-        fills.liquidity(
+        research.liquidity(
             trades, balances, prices, every=every, pool_fee_bps=pool_fee_bps
         )
     )

@@ -10,11 +10,12 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.ticker import FixedLocator
 
-from loopring_lab import fills
+from loopring_lab import research
 from loopring_lab.errors import LabError
 from loopring_lab.figures import axis, style
 from loopring_lab.figures.answers import ESTIMATE, as_pandas, interval_of, pulled
 from loopring_lab.figures.marks import Figure, Mark, keep
+from loopring_lab.figures.overview import overview_of
 from loopring_lab.figures.style import VERDICTS, drawing, zero_line
 from loopring_lab.figures.words import (
     format_bps,
@@ -32,18 +33,46 @@ BAND_STRENGTH = 0.18
 SIZE_DIGITS = 2
 
 
-def draw_cost_curves(
-    trades: Any, prices: Any, ax: Axes | None, caller: str, overview_note: str
-) -> Figure:
-    """Draw the curves of `fills.cost_curves` with their bands, and where they cross."""
-    curves = fills.cost_curves(trades, prices)
-    crossing = as_pandas(fills.crossing(curves)).iloc[0]
+def cost_curves(trades: Any, *, prices: Any = None, ax: Axes | None = None) -> Figure:
+    """Draw what an order of each size costs at each venue, market, side and hour being equal.
+
+    Parameters
+    ----------
+    trades : frame of pandas, pyarrow, Polars, DuckDB or Spark, or an Archive
+        From `Client.trades`, usually of several accounts.
+    prices : frame of any of these kinds, optional
+        Prices from outside the exchange, as for `research.cost_curves`.
+    ax : matplotlib.axes.Axes, optional
+        Where to draw; a new figure of 900 by 420 pixels by default.
+
+    Returns
+    -------
+    matplotlib.figure.Figure
+        The curve of each venue from `research.cost_curves` with its 95 % band, and the size at which they cross with
+        its interval, from `research.crossing`.
+
+    Raises
+    ------
+    LabError
+        No venue has enough orders for a curve, or an argument is not valid. Also if statsmodels is not installed,
+        which ``pip install 'loopring-lab[models]'`` brings.
+
+    Examples
+    --------
+    >>> trades = client.trades([10083, 11519], market="ETH-USDC")
+    >>> lab.research.figures.cost_curves(trades, prices=client.outside_prices(trades))
+    <Figure size 900x420 with 1 Axes>
+    """
+    caller = "lab.research.figures.cost_curves"
+    overview_note = overview_of(trades, caller).note
+    curves = research.cost_curves(trades, prices)
+    crossing = as_pandas(research.crossing(curves)).iloc[0]
     table = as_pandas(curves).rename(columns=ESTIMATE)
     drawn = table[table["venue"].isin(VENUES)].dropna(subset=["mean"])
     if drawn.empty:
         raise LabError(
             f"{caller}: no venue has enough takers' orders with a price for a curve. Combine the trades of several "
-            "accounts, or leave out controls=True."
+            "accounts."
         )
     first = drawn.iloc[0]
     unit = first["quote"]
@@ -95,7 +124,7 @@ def changes(
     horizon: Any = "1min",
     ax: Axes | None = None,
 ) -> Figure:
-    """Draw how much more the AMM pool cost than the order book in each period, and where that changed.
+    """Draw how much more the AMM pool cost than the order book in each period.
 
     Parameters
     ----------
@@ -103,17 +132,16 @@ def changes(
         From `Client.trades`, usually of several accounts; of one market or more.
     prices, every, horizon : optional
         Prices from outside the exchange, the length of a period, and how long after the end of an order prices are
-        looked up, as for `fills.changes`.
+        looked up, as for `research.changes`.
     ax : matplotlib.axes.Axes, optional
         Where to draw; a new figure of 900 by 420 pixels by default.
 
     Returns
     -------
     matplotlib.figure.Figure
-        ``difference_bps`` of `fills.changes` for each period, with its own 95 % interval (thick) and the band that
+        ``difference_bps`` of `research.changes` for each period, with its own 95 % interval (thick) and the band that
         holds in all periods at once (thin). A mark is hollow where the band leaves it undecided which venue is
-        cheaper. Where `fills.break_test` finds a break, a line stands at the period from which on the difference is
-        another one, and lines show the means before and after.
+        cheaper.
 
     Raises
     ------
@@ -123,12 +151,11 @@ def changes(
     Examples
     --------
     >>> trades = client.trades([10083, 11519], market="ETH-USDC")
-    >>> lab.figures.changes(trades, prices=client.outside_prices(trades))
+    >>> lab.research.figures.changes(trades, prices=client.outside_prices(trades))
     <Figure size 900x420 with 1 Axes>
     """
-    caller = "lab.figures.changes"
-    compared = fills.changes(trades, prices, None, every, horizon=horizon)
-    tested = as_pandas(fills.break_test(compared))
+    caller = "lab.research.figures.changes"
+    compared = research.changes(trades, prices, None, every, horizon=horizon)
     table = as_pandas(compared)
     known = table.dropna(subset=["period", "difference_bps"])
     if known.empty:
@@ -141,13 +168,12 @@ def changes(
     points["x"] = periods.middle[points["place"]]
     note = "thick: 95 % interval of the period; thin: band of all periods at once (Bonferroni); hollow: undecided"
     reference = points["reference"].iloc[0]
-    note += f"\n{_break_words(tested, periods.name)}; at {reference} {horizon} after the end of each order"
+    note += f"\n{reference} {horizon} after the end of each order"
     note += pulled(points)
     title = f"AMM pool minus order book, like with like, per {periods.name}"
     with drawing(trades, ax, title, note, counts_above=True) as axes:
         axes.axhline(0, **zero_line())
         marks = [_draw_period(axes, row) for row in points.to_dict("records")]
-        _draw_break(axes, tested, periods)
         axis.format_dates(axes, periods)
         axes.set_ylabel("pool minus book (basis points)")
         style.write_counts(
@@ -215,31 +241,3 @@ def _draw_period(axes: Axes, row: Mapping[Any, Any]) -> Mark:
         text += f"\nband of all periods: {ends} bps"
     text += f"\ncheaper: {row['verdict']}\n{format_count(row['fills'])}"
     return Mark(text, (row["x"], row["x"]), band)
-
-
-def _break_words(tested: pd.DataFrame, period: str) -> str:
-    """Say what the test for a break found."""
-    found = tested.iloc[0]
-    if pd.isna(found["p_value"]):
-        return f"too few {period}s with an interval to look for a break"
-    chance = "p < 0.001" if found["p_value"] < 0.001 else f"p = {found['p_value']:.3f}"
-    if found["verdict"] == "undecided":
-        return f"no break found ({chance})"
-    moved = f"{format_bps(found['change_bps'], 1)} bps"
-    return f"break at {found['changed_at']:%Y-%m-%d}: {moved} ({chance})"
-
-
-def _draw_break(axes: Axes, tested: pd.DataFrame, periods: axis.Timeline) -> None:
-    """Draw a line where the difference changed, and the means before and after."""
-    found = tested.iloc[0]
-    if found["verdict"] == "undecided":
-        return
-    changed = pd.DataFrame({"period": [found["changed_at"]]})
-    place = periods.located(changed)["place"].iloc[0]
-    start = periods.left[0]
-    edge = periods.left[place]
-    look: dict[str, Any] = {"color": style.ink(), "linewidth": 1.1}
-    dots = {**look, "linestyle": ":"}
-    axes.axvline(edge, **look, linestyle="--")
-    axes.hlines(found["before_bps"], start, edge, **dots)
-    axes.hlines(found["after_bps"], edge, periods.end, **dots)

@@ -9,13 +9,33 @@ from loopring_lab.engine.asof import PRICE_COLUMNS, asof_sql, before_sql, prices
 from loopring_lab.engine.groups import Keys, keys_of, length_sql, literal, period_sql
 from loopring_lab.engine.query import PLACE, PLACE_BITS, Question
 from loopring_lab.errors import LabError
-from loopring_lab.fills.pools import NEEDS, check_fee, product_sql
 from loopring_lab.fills.prices import OUTSIDE_PRICES, kind_of_prices, noted
-from loopring_lab.fills.reserves import BLOCK, MOVES, NUMBERED, POOL, ledger_of
+from loopring_lab.research.reserves import (
+    BLOCK,
+    MOVES,
+    NUMBERED,
+    POOL,
+    check_fee,
+    ledger_of,
+)
 
 # A balance has 96 bits in the exchange's circuits (DESIGN.md of Loopring/protocols): four digits of base 10**9. So
 # each product of a digit with a balance fits 128 bits.
 DIGIT = 10**9
+
+NEEDS = (
+    "created_at",
+    "account_id",
+    "market",
+    "base",
+    "quote",
+    "side",
+    "fill_type",
+    "role",
+    "size",
+    "price",
+    "notional",
+)
 
 
 def liquidity(
@@ -98,13 +118,13 @@ def liquidity(
     Examples
     --------
     >>> pool = client.trades(account_id=1, limit=200)
-    >>> days = lab.fills.liquidity(pool, prices=client.outside_prices(pool))
+    >>> days = lab.research.liquidity(pool, prices=client.outside_prices(pool))
     >>> days["fee_source"].unique().tolist()
     ['assumed']
     >>> bool((days["fees"] - days["lost_to_unknown"] == days["net"]).all())
     True
     """
-    caller = "lab.fills.liquidity"
+    caller = "lab.research.liquidity"
     keys = keys_of(
         trades, ["account_id", "market", "base", "quote"], caller, every=str(every)
     )
@@ -364,6 +384,17 @@ SELECT * EXCLUDE (held, last_held) REPLACE (
 ),
     moment AS first_fill
 FROM placed"""
+
+
+def product_sql(size: str, price: str) -> str:
+    """Return size times price as SQL, cut to 18 decimals.
+
+    The product of two amounts does not fit 128 bits, those of their whole units and of the rest do.
+    """
+    unit = 10**18
+    return f"""{size} // {unit} * {price}
+        + {size} % {unit} * ({price} // {unit})
+        + {size} % {unit} * ({price} % {unit}) // {unit}"""
 
 
 VALUED = """

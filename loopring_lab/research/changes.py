@@ -1,0 +1,114 @@
+"""How the difference of the venues changed: by period, with bands that hold together."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import pandas as pd
+import pyarrow as pa
+
+from loopring_lab.engine import frames
+from loopring_lab.engine.estimates import quantile
+from loopring_lab.engine.groups import keys_of
+from loopring_lab.engine.query import collected
+from loopring_lab.fills.comparison import compare_by
+from loopring_lab.fills.estimands import RESULTS
+from loopring_lab.fills.prices import noted
+
+COMPARED = (
+    "fills",
+    "orders",
+    "effective_orders",
+    "difference_bps",
+    "error_bps",
+    "low_bps",
+    "high_bps",
+    "band_low_bps",
+    "band_high_bps",
+    "verdict",
+    "reference",
+)
+
+
+def changes(
+    trades: Any,
+    prices: Any = None,
+    by: str | Sequence[str] | None = "market",
+    every: str = "1mo",
+    *,
+    horizon: str | pd.Timedelta = "1min",
+    intervals: float = 0.95,
+) -> Any:
+    """Compare the venues in each period, with bands that hold in all periods at once.
+
+    Parameters
+    ----------
+    trades : frame of pandas, pyarrow, Polars, DuckDB or Spark, or an Archive
+        Such as `Client.trades` returns.
+    prices : frame of any of these kinds, optional
+        Prices from outside the exchange, as for `compare_venues`.
+    by : str or sequence of str, optional
+        Columns to group by besides the period; None for all trades together.
+    every : str
+        Length of a period, such as ``1w``, ``1mo`` or ``1q``.
+    horizon : str or pandas.Timedelta
+        How long after the end of an order prices count.
+    intervals : float
+        Level of the intervals and of the bands, between 0 and 1.
+
+    Returns
+    -------
+    frame of the same kind (pandas for an Archive), one row per group and period
+        `by`; ``period``, its start; ``fills`` and ``orders``, those matched, and ``effective_orders`` of equal weight
+        at the venue that has fewer; ``difference_bps``, pool minus book, as `compare_venues` estimates it from the
+        period alone; ``error_bps``, its standard error; ``low_bps`` to
+        ``high_bps``, the interval of this period by itself; ``band_low_bps`` to ``band_high_bps``, which hold the
+        differences of all rows at once; ``verdict``, by the band: ``pool``, ``book`` or ``undecided``; and
+        ``reference``. Float64 basis points, null where a period has too few orders for an interval.
+
+    Raises
+    ------
+    LabError, AmountError
+        As for `compare_venues`, or `every` is not a period.
+
+    Notes
+    -----
+    Of 20 intervals at 95 %, one is expected to miss. The bands are Bonferroni's: with m rows that have an interval,
+    each has the level 1 - (1 - `intervals`) / m. So all hold together at the level `intervals` or more, whatever
+    varies together between periods. An order with fills in two periods counts in both.
+
+    More or fewer arbitrageurs from one month to the next move the difference as a cheaper venue does: compare users
+    alone, such as by ``flow`` of `with_flow`.
+
+    Examples
+    --------
+    >>> trades = client.trades([10083, 11519], market="ETH-USDC")
+    >>> months = lab.research.changes(trades, client.outside_prices(trades), by=None)
+    >>> months[["period", "difference_bps", "verdict"]].tail(2)
+                          period  difference_bps    verdict
+    10 2022-11-01 00:00:00+00:00       -8.709853       pool
+    11 2022-12-01 00:00:00+00:00       -2.650462  undecided
+    """
+    caller = "lab.research.changes"
+    keys = keys_of(trades, by, caller, *COMPARED, *RESULTS, every=str(every))
+    period, *others = keys.names
+    keys = replace(keys, names=(*others, period))
+
+    def compared(level: float) -> pa.Table:
+        answer = compare_by(keys, trades, prices, horizon, level, None, caller)
+        return collected(answer, caller)
+
+    table = frames.to_pandas(compared(intervals))
+    # The error is that of a normal interval.
+    reach = (table["high_bps"] - table["low_bps"]) / 2
+    table["error_bps"] = reach / quantile(intervals)
+    rows = int(table["low_bps"].notna().sum())
+    together = frames.to_pandas(compared(1 - (1 - intervals) / max(1, rows)))
+    for end in ("low_bps", "high_bps"):
+        table[f"band_{end}"] = together[end]
+    table["verdict"] = together["verdict"]
+    answer = frames.to_table(table, caller, [*keys.names, *COMPARED])
+    kind = table["reference"].iloc[0] if len(table) else ""
+    return noted(frames.like(trades, answer), kind)
