@@ -123,5 +123,5 @@ def test_liquidity_counts_the_fills_of_each_pool(trades, settled):
         for fact in settled.values()
         if fact["fill_type"] == "amm" and fact["role"] == "maker"
     )
-    found = lab.research.liquidity(trades)
+    found = lab.research.liquidity(lab.fills.with_roles(trades))
     assert found.groupby("account_id")["fills"].sum().to_dict() == made
