@@ -178,8 +178,8 @@ def queries_page() -> str:
     """Return the queries that each function of trades asks, as the log has them."""
     lines = [
         "# Queries",
-        "What each function of `lab.fees`, `lab.fills` and `lab.research` asks DuckDB, with its defaults, of the newest "
-        "trades of account 10083. The log has the same, complete and ready to run: "
+        "What each function of `lab.fees`, `lab.fills` and `lab.research` asks DuckDB, with its defaults, of the newest"
+        " trades of account 10083. The log has the same, complete and ready to run: "
         '`logging.getLogger("loopring_lab.sql").setLevel(logging.DEBUG)`. Amounts are integers of 1e-18.\n',
     ]
     for call, texts in queries.queries():
