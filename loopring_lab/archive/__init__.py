@@ -22,7 +22,7 @@ from loopring_lab.archive import queries, scans
 from loopring_lab.archive.imports import import_pages
 from loopring_lab.archive.rows import to_frame
 from loopring_lab.archive.schema import KIND
-from loopring_lab.archive.sync import sync_histories
+from loopring_lab.archive.sync import sync_histories, sync_recording
 from loopring_lab.arguments import (
     Moment,
     parse_account_id,
@@ -38,6 +38,7 @@ from loopring_lab.errors import ArchiveError, LabError
 from loopring_lab.origin import given_name
 from loopring_lab.progress import Watching, track
 from loopring_lab.sources.client import Client, new_budget
+from loopring_lab.sources.recording import Recording
 from loopring_lab.tables.rows import FILL_TYPES
 
 if TYPE_CHECKING:
@@ -118,7 +119,7 @@ class Archive:
 
     def sync(
         self,
-        client: Client,
+        client: Client | Recording,
         account_id: int | None = None,
         accounts: Iterable[int] | None = None,
         since: Moment = None,
@@ -138,7 +139,7 @@ class Archive:
 
         Parameters
         ----------
-        client : Client
+        client : Client or sources.Recording
             From `connect`.
         account_id : int, optional
             One account.
@@ -176,9 +177,9 @@ class Archive:
         >>> archive.sync(client, accounts=[71468, 79927])["rows"].tolist()
         [689, 11, 37, 73]
         """
-        if not isinstance(client, Client):
+        if not isinstance(client, Client | Recording):
             raise LabError(
-                "sync: only a relayer can answer this. Blocks are imported: archive.import_blocks(store)."
+                "sync: expected a relayer or a recording. Blocks are imported: archive.import_blocks(store)."
             )
         ids = _account_ids(accounts) or []
         if account_id is not None:
@@ -193,6 +194,9 @@ class Archive:
                 "sync: full=True reads whole histories. Leave out since=, or full=True."
             )
         histories = list(itertools.product(ids, FILL_TYPES))
+        if isinstance(client, Recording):
+            sync_recording(self._file, client, histories, progress)
+            return self.report(ids)
         begin = to_milliseconds(start)
         with new_budget(client, of_bytes=False).activate():
             sync_histories(self._file, client, histories, begin, progress, full=full)

@@ -12,14 +12,18 @@ from loopring_lab.archive.queries import SyncRecord
 from loopring_lab.archive.rows import ListingSnapshot, Page, to_rows
 from loopring_lab.engine.database import StoredFile
 from loopring_lab.errors import LabError, RelayerError, UnexpectedAnswer
-from loopring_lab.progress import Watching
+from loopring_lab.progress import Watching, track
 from loopring_lab.sources.client import Client, identity_of
 from loopring_lab.sources.paging import EVERYTHING, PAGE, History, Window, now_ms
+from loopring_lab.sources.recording import Recording
+from loopring_lab.sources.saved_file import count_stated
+from loopring_lab.tables import wire
 from loopring_lab.tables.unwrapped import HistoryKey
 
 # Of a transaction, which takes some 20 ms however few rows it has; a kill loses what was read since the last one.
 BATCH_PAGES = 20_000 // PAGE
 BATCH_SECONDS = 5.0
+BATCH_BYTES = 52 << 20  # of a recording's columns of text: some 120,000 rows
 
 
 def sync_histories(
@@ -82,6 +86,48 @@ def sync_histories(
         file.settle()
     if errors:
         raise errors[0]
+
+
+def sync_recording(
+    file: StoredFile,
+    recording: Recording,
+    keys: Sequence[HistoryKey],
+    progress: Watching,
+) -> None:
+    """Add what a recording has of histories, after binding the archive to it; raise the first error at the end."""
+    tokens, markets = recording.listings()
+    listing = ListingSnapshot.of_relayer(tokens, markets, now_ms(), recording.source)
+    lookup = listing.lookup()
+    with file.writing(recording.identity) as connection:
+        queries.store_listing(connection, file, listing, lookup)
+    errors: list[LabError] = []
+    rows = 0
+    # In groups, as each transaction and each conversion has a cost of its own.
+    groups = wire.group(keys, lambda key: _bytes_of(recording, key), BATCH_BYTES)
+    with track("trades", progress) as report:
+        for group in groups:
+            now = now_ms()
+            pages = [
+                Page(key, one, now) for key in group for one in recording.pages(key)
+            ]
+            found = to_rows(pages, lookup)
+            errors += found.errors.values()
+            with file.writing(recording.identity) as connection:
+                merge.add(connection, found.rows, imported=False)
+                for key in group:
+                    if key not in found.errors:
+                        total = count_stated(recording.pages(key))
+                        record = SyncRecord(*key, now, total, checked_at=now)
+                        queries.store_count(connection, record)
+            rows += len(found.rows)
+            report(rows, rows)
+    file.settle()
+    if errors:
+        raise errors[0]
+
+
+def _bytes_of(recording: Recording, key: HistoryKey) -> int:
+    return 1 + sum(page.size() for page in recording.pages(key))
 
 
 def _histories(

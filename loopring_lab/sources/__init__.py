@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from loopring_lab.sources.blocks import BlocksClient
     from loopring_lab.sources.client import Client
+    from loopring_lab.sources.recording import Recording
 
-__all__ = ["BlocksClient", "Client"]
+__all__ = ["BlocksClient", "Client", "Recording"]
 
-_HOMES = {"BlocksClient": "blocks", "Client": "client"}
+_HOMES = {"BlocksClient": "blocks", "Client": "client", "Recording": "recording"}
 
 
 def __getattr__(name: str) -> Any:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from functools import cached_property
 from html import escape
-from typing import Any, NoReturn
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -33,38 +33,10 @@ LARGEST = 384  # slots of a block, as far as blocks do not say their size: the l
 KEPT_SLOTS = 2_000_000
 
 
-def _relayer_only(name: str) -> Callable[..., NoReturn]:
-    """Return the method of a client that blocks cannot answer."""
-
-    def refuse(self: BlocksClient, *arguments: object, **named: object) -> NoReturn:
-        """Raise a `LabError`: only a relayer can answer this.
-
-        Parameters
-        ----------
-        *arguments, **named : object
-            As for the method of `Client`.
-
-        Raises
-        ------
-        LabError
-            Always.
-
-        Examples
-        --------
-        >>> client = lab.connect(blocks=store)  # reads blocks, and has tokens, markets and trades
-        """
-        raise LabError(
-            f"{name}: only a relayer can answer this, and this client reads blocks. It has tokens, markets "
-            "and trades; archive.import_blocks(store) puts them into an archive."
-        )
-
-    return refuse
-
-
 class BlocksClient:
     """The trades, tokens and markets of a store of blocks, through the methods that `Client` has for them.
 
-    Methods that only a relayer can answer raise `LabError`.
+    It has no methods that only a relayer can answer.
 
     Parameters
     ----------
@@ -76,15 +48,6 @@ class BlocksClient:
     >>> lab.connect(blocks=store)
     BlocksClient(exchange 0x0baba1ad5be3a5c0a66e7ac838a129bf948f1ea4 on chain 1, 1 block)
     """
-
-    account = _relayer_only("account")
-    api_key = _relayer_only("api_key")
-    listings = _relayer_only("listings")
-    pages = _relayer_only("pages")
-    update_account = _relayer_only("update_account")
-    update_fee = _relayer_only("update_fee")
-    update_status = _relayer_only("update_status")
-    with_api_key = _relayer_only("with_api_key")
 
     def __init__(self, store: Store) -> None:
         self._store = store

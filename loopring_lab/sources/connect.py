@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import atexit
 import functools
-import itertools
 import os
 import tempfile
 from collections.abc import Iterable, Mapping
@@ -16,16 +15,15 @@ from loopring_lab.errors import LabError
 from loopring_lab.http.addresses import check_limit
 from loopring_lab.http.channel import MAX_BYTES
 from loopring_lab.http.transport import Transport
-from loopring_lab.origin import FILE, Source, given_name
+from loopring_lab.origin import Source, given_name
 from loopring_lab.redaction import hide
 from loopring_lab.sources.client import Client
-from loopring_lab.sources.saved_file import write_recording
-from loopring_lab.tables.rows import FILL_TYPES
 
 if TYPE_CHECKING:
     from loopring_lab.relayer import Relayer
     from loopring_lab.rollup.store import Store
     from loopring_lab.sources.blocks import BlocksClient
+    from loopring_lab.sources.recording import Recording
 
 
 Fingerprint = tuple[tuple[str, int, int], ...]
@@ -53,7 +51,7 @@ def connect(
     max_seconds: float | None = None,
     max_bytes: int | None = MAX_BYTES,
     allow_http: bool = False,
-) -> Client | BlocksClient:
+) -> Client | Recording | BlocksClient:
     """Connect to a source of trades: a relayer, saved responses, blocks, or the embedded synthetic relayer.
 
     Without arguments the environment decides: LOOPRING_BASE_URL (with LOOPRING_API_KEY), then
@@ -76,8 +74,8 @@ def connect(
         `rollup.Store` writes it, or a folder of exported files as `rollup.Store.import_files` reads them,
         with a ``tokens.json`` among them. Two come with the package: ``"sample"`` is one real block, of which
         anyone can check each byte in the Ethereum transaction that the source names; ``"demo"`` is a month of
-        the synthetic world. Files of these names are ``"./sample"`` and ``"./demo"``. Methods that only a
-        relayer can answer raise `LabError`.
+        the synthetic world. Files of these names are ``"./sample"`` and ``"./demo"``. A client of
+        blocks or of a recording has no methods that only a relayer can answer.
     source : str, optional
         Name of the source, which an `Archive` of its trades keeps to. By default a relayer is known by the
         name that it states, or else by its address; a recording by the name in its ``source.json``, such as
@@ -98,7 +96,7 @@ def connect(
 
     Returns
     -------
-    Client or sources.BlocksClient
+    Client, sources.Recording or sources.BlocksClient
         Ready to use; no request has been sent yet.
 
     Raises
@@ -143,7 +141,7 @@ def connect(
         )
         return Client(transport, source)
     if recording:
-        return _read_recording(given_path(recording).resolve(), source, limits)
+        return _read_recording(given_path(recording).resolve(), source)
     if source is not None:
         raise LabError(
             "connect: source= names a relayer or a recording, and neither is given. Leave it out."
@@ -185,36 +183,13 @@ def _client_of(
     )
 
 
-def _read_recording(folder: Path, name: str | None, limits: dict[str, Any]) -> Client:
-    if folder.is_file():
-        beside = [folder.parent / one for one in ("tokens.json", "markets.json", FILE)]
-        saved = _sizes([folder, *(file for file in beside if file.is_file())])
-        file = folder
-        folder, known, note = _unwrapped_folder(file, name, saved)
-        print(f"{file.name}: {note}.")  # noqa: T201
-        relayer = _serve(folder, _fingerprint(folder), None)
-    else:
-        known = Source.of_saved(folder, name, folder)
-        relayer = _serve(folder, _fingerprint(folder), name)
-        warning = _missing_fill_types(folder)
-        if warning:
-            print(f"{relayer.source}: {warning}")  # noqa: T201
-    return _client_of(relayer, known, limits, synthetic=known.synthetic)
+def _read_recording(path: Path, name: str | None) -> Recording:
+    from loopring_lab.sources.recording import Recording
 
-
-@functools.cache
-def _unwrapped_folder(
-    file: Path, name: str | None, contents: Fingerprint
-) -> tuple[Path, Source, str]:
-    """Write a file of trades as a folder of saved responses for this process; again if it has changed."""
-    del contents
-    private = tempfile.TemporaryDirectory(prefix="loopring-lab-saved-")
-    atexit.register(private.cleanup)
-    # Named as the file, which the relayer's notes name it by.
-    folder = Path(private.name) / file.name
-    folder.mkdir()
-    known, note = write_recording(file, folder, name)
-    return folder, known, note
+    recording = Recording(path, name)
+    if recording.note:
+        print(recording.note)  # noqa: T201
+    return recording
 
 
 def _read_blocks(
@@ -270,39 +245,3 @@ def _sizes(files: Iterable[Path]) -> Fingerprint:
             stat = file.lstat()
         found.append((str(file), stat.st_size, stat.st_mtime_ns))
     return tuple(found)
-
-
-def _fingerprint(folder: Path) -> Fingerprint:
-    """Return which files a recording has."""
-    listings = folder.glob("*.json")
-    trades = (folder / "trades").glob("*.json")
-    return _sizes([*sorted(listings), *sorted(trades)])
-
-
-def _missing_fill_types(folder: Path) -> str:
-    """Warn of accounts with a file for one fill type only; the other counts as no trades."""
-    saved = {path.stem for path in (folder / "trades").glob("*.json")}
-    accounts = {stem.partition("-")[0] for stem in saved}
-    expected = {
-        f"{account}-{fill_type}"
-        for account, fill_type in itertools.product(accounts, FILL_TYPES)
-    }
-    missing = sorted(expected - saved)
-    if not missing:
-        return ""
-    count = "1 account is" if len(missing) == 1 else f"{len(missing)} accounts are"
-    return (
-        f"{count} saved with one fill type only; a missing file counts as no trades. If there may be some, "
-        f"save them too: trades/{missing[0]}.json."
-    )
-
-
-@functools.cache
-def _serve(
-    recording: Path,
-    contents: Fingerprint,
-    source: str | None,
-) -> Relayer:
-    from loopring_lab.relayer import Relayer
-
-    return Relayer(recording=recording, source=source).start()

@@ -1,10 +1,17 @@
-"""One saved file of trades: as it is, and as a folder that the embedded relayer serves."""
+"""Saved answers of a relayer: pages of trades in a folder or in one file, and what is known of them."""
 
 from __future__ import annotations
 
+import itertools
 import json
-from collections.abc import Iterable
+import os
+import re
+from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import NamedTuple
+
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from loopring_lab.bounded import (
     MAX_ANSWER,
@@ -20,14 +27,30 @@ from loopring_lab.origin import FILE, Source
 from loopring_lab.tables import unwrapped, wire
 from loopring_lab.tables.listings import POOL_PREFIX
 from loopring_lab.tables.rows import FILL_TYPES
-from loopring_lab.tables.unwrapped import Har
+from loopring_lab.tables.unwrapped import Har, HistoryKey
 
 LISTING = ("tokens.json", "markets.json")
 SAVE_LISTING = "They scale amounts: save the answers of GET /exchange/tokens and GET /mix/markets there."
 BUNDLED = "the exchange's own, as this package brings them"
-# Characters of a name that the embedded relayer takes.
-LONGEST_NAME = 200
 HINT = "Save it again, or give another file."
+FOLDER_FILES = "tokens.json, markets.json and trades/<accountId>-<amm or dex>.json"
+FOLDER_HINT = f"Fix or replace the recording; it holds {FOLDER_FILES}."
+HISTORY_NAME = re.compile(r"[0-9]{1,10}-(amm|dex)\.json")
+
+Pages = dict[HistoryKey, list[wire.Batch]]
+"""The pages of each account and fill type, in the order in which they were saved."""
+
+
+class Contents(NamedTuple):
+    """What saved answers hold: the answers with tokens and markets as JSON text, and pages of trades.
+
+    The note, for readers, says what the files do not hold; it is empty if there is nothing to say.
+    """
+
+    source: Source
+    listing: tuple[str, str]
+    pages: Pages
+    note: str
 
 
 def open_har(file: Path, hint: str = HINT) -> Har | None:
@@ -68,52 +91,134 @@ def source_of(
     return stated
 
 
-def write_recording(file: Path, folder: Path, source: str | None) -> tuple[Source, str]:
-    """Write a file as a folder of saved responses; return its identity, and a note on what it rests on."""
-    har = open_har(file)
-    name = printable(file.name)
-    documents = har.pages if har else read_documents(file, hint=HINT)
-    # Texts of rows, of each account and fill type. A row that is on two pages is one row; pages come in the order in
-    # which they were asked for.
-    rows: dict[unwrapped.HistoryKey, dict[str, None]] = {}
-    totals: dict[unwrapped.HistoryKey, int] = {}
-    markets: set[str] = set()
-    for key, batch in unwrapped.histories(name, documents, None, None):
-        texts = wire.texts_of(batch.columns).to_pylist()
-        rows.setdefault(key, {}).update(dict.fromkeys(texts))
-        markets.update(batch.columns["market"].drop_null().to_pylist())
-        if batch.totals[0] is not None:
-            totals[key] = max(totals.get(key, 0), wire.read_total(batch))
-    # A relayer of nothing would answer every account with no trades.
-    if not rows:
+def read_folder(folder: Path, name: str | None) -> Contents:
+    """Read a folder of saved answers: each file of trades is one whole history, which its name tells."""
+    _check_folder(folder)
+    tokens, markets = (
+        read_text(folder / file, size=MAX_ANSWER, hint=FOLDER_HINT) for file in LISTING
+    )
+    pages: Pages = {}
+    for file in sorted((folder / "trades").glob("*.json")):
+        if not HISTORY_NAME.fullmatch(file.name):
+            got = printable(file.name)
+            raise _invalid("trades", "<accountId>-<amm or dex>.json", got)
+        try:
+            pages |= _read_history(file)
+        except UnexpectedAnswer as fault:
+            where = f"trades/{fault.field}"
+            raise _invalid(where, str(fault.expected), str(fault.got)) from None
+    if not pages:
+        raise _invalid("trades", "at least one file of trades", "none")
+    identity = Source.of_saved(folder, name, folder)
+    return Contents(identity, (tokens, markets), pages, _missing_types(folder, pages))
+
+
+def _check_folder(folder: Path) -> None:
+    """Refuse what is no folder of saved answers, with what it is instead."""
+    got = ""
+    if not folder.is_dir():
+        got = "no such folder"
+    elif not any(os.path.lexists(folder / name) for name in LISTING):
+        got = f"a folder without {' and '.join(LISTING)}"
+    if got:
         raise UnexpectedAnswer(
-            name, expected="pages of trades", got="pages without rows", hint=HINT
+            f"recording {printable(str(folder), 200)}",
+            expected="a folder of saved responses",
+            got=got,
+            hint=f"Give the folder that holds {FOLDER_FILES}, or a file of trades.",
         )
-    identity = source_of(file, source, [file.parent], har)
-    listing, whence = _listing(file, har, markets)
-    for place, text in zip(LISTING, listing, strict=True):
-        (folder / place).write_text(text, encoding="utf-8")
-    # Every response carries the name, so that the relayer cuts long ones; its client knows the whole one.
-    label = Source(printable(identity.name, LONGEST_NAME), identity.synthetic)
-    (folder / FILE).write_text(label.to_json(), encoding="utf-8")
-    (folder / "trades").mkdir()
-    for (account, fill_type), once in rows.items():
-        whole = f'{{"totalNum":{len(once)},"trades":[{",".join(once)}]}}'
-        saved = folder / "trades" / f"{account}-{fill_type}.json"
-        saved.write_text(whole, encoding="utf-8")
-    notes = [f"tokens and markets are {whence}"]
-    notes += [
-        f"account {account} has {len(rows[account, kind]):,} of {total:,} {kind.upper()} fills"
-        for (account, kind), total in totals.items()
-        if total > len(rows[account, kind])
+
+
+def _read_history(file: Path) -> Pages:
+    """Read a file that holds one history, and as many rows as it counts."""
+    name = printable(file.name)
+    documents = read_documents(file, hint=FOLDER_HINT)
+    pages: Pages = {}
+    for key, page in unwrapped.histories(name, documents, None, None):
+        pages.setdefault(key, []).append(page)
+    for saved in pages.values():
+        rows = count_rows(saved)
+        total = max(map(wire.read_total, saved))
+        if total != rows:
+            raise _invalid(
+                f"{name}, totalNum", f"the number of rows, {rows}", str(total)
+            )
+    return pages
+
+
+def _missing_types(folder: Path, pages: Pages) -> str:
+    """Warn of accounts with a file for one fill type only; the other counts as no trades."""
+    accounts = {account for account, _ in pages}
+    expected = itertools.product(sorted(accounts), FILL_TYPES)
+    missing = [
+        f"{account}-{kind}"
+        for account, kind in expected
+        if (account, kind) not in pages
     ]
+    if not missing:
+        return ""
+    count = "1 account is" if len(missing) == 1 else f"{len(missing)} accounts are"
+    return (
+        f"recording {folder.name}: {count} saved with one fill type only; a missing file counts as no trades. "
+        f"If there may be some, save them too: trades/{missing[0]}.json."
+    )
+
+
+def read_one(file: Path, name: str | None) -> Contents:
+    """Read one file of trades; its note says what tokens and markets rest on, and what is not in it."""
+    har = open_har(file)
+    shown_name = printable(file.name)
+    documents = har.pages if har else read_documents(file, hint=HINT)
+    pages: Pages = {}
+    for key, page in unwrapped.histories(shown_name, documents, None, None):
+        pages.setdefault(key, []).append(page)
+    batches = [page for saved in pages.values() for page in saved]
+    # Without a row, it would be a recording of nothing, and answer every account with no trades.
+    if not any(len(page.columns) for page in batches):
+        raise UnexpectedAnswer(
+            shown_name, expected="pages of trades", got="pages without rows", hint=HINT
+        )
+    identity = source_of(file, name, [file.parent], har)
+    listing, whence = _listing(file, har, _markets_in(batches))
+    notes = [f"tokens and markets are {whence}"]
+    for (account, kind), saved in pages.items():
+        rows = count_rows(saved)
+        total = count_stated(saved)
+        if total > rows:
+            notes.append(
+                f"account {account} has {rows:,} of {total:,} {kind.upper()} fills"
+            )
     notes += [
         f"account {account} has no {other.upper()} fills in it"
-        for account, kind in rows
+        for account, kind in pages
         for other in FILL_TYPES
-        if (account, other) not in rows
+        if (account, other) not in pages
     ]
-    return identity, "; ".join(notes)
+    return Contents(identity, listing, pages, f"{file.name}: {'; '.join(notes)}.")
+
+
+def count_rows(pages: Sequence[wire.Batch]) -> int:
+    """Count the rows of pages; one that is on two pages is one row."""
+    texts = [wire.texts_of(page.columns) for page in pages]
+    return int(pc.count_distinct(pa.chunked_array(texts, pa.string())).as_py())
+
+
+def count_stated(pages: Sequence[wire.Batch]) -> int:
+    """Return how many rows pages say that there are, or how many they have where none says it."""
+    stated = [page for page in pages if page.totals[0] is not None]
+    return max(map(wire.read_total, stated), default=count_rows(pages))
+
+
+def _markets_in(pages: Iterable[wire.Batch]) -> set[str]:
+    """Return the names of the markets in rows."""
+    found: set[str] = set()
+    for page in pages:
+        found.update(page.columns["market"].unique().drop_null().to_pylist())
+    return found
+
+
+def _invalid(where: str, expected: str, got: str) -> UnexpectedAnswer:
+    return UnexpectedAnswer(where, expected=expected, got=got, hint=FOLDER_HINT)
 
 
 def _listing(

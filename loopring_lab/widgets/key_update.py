@@ -131,9 +131,7 @@ class KeyUpdateWizard(WidgetState):
         if not isinstance(client, Client):
             problem = "expected a client"
             if is_trade_source(client):
-                problem = (
-                    "only a relayer can update a key, and this client reads blocks"
-                )
+                problem = "only a relayer can update a key, and this client reads a recording or blocks"
             raise LabError(f"{type(self).__name__}: {problem}. Give lab.connect().")
         super().__init__(choices)
         given = {

@@ -75,10 +75,6 @@ def test_filters_select_as_the_relayers_client_does(client):
         (lambda client: client.trades(market="AMM-LRC-ETH"), "fill_type='amm'"),
         (lambda client: client.trades(fill_type="pool"), "'amm', 'dex'"),
         (lambda client: client.trades(account_id="me"), "not a valid account id"),
-        (lambda client: client.account(10083), "only a relayer can answer"),
-        (lambda client: client.update_fee(10083), "only a relayer can answer"),
-        (lambda client: client.with_api_key("key"), "only a relayer can answer"),
-        (lambda client: client.listings(), "archive.import_blocks"),
     ],
 )
 def test_what_blocks_cannot_answer_is_refused_with_a_way_out(client, call, says):

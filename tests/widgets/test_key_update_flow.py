@@ -377,7 +377,9 @@ def test_another_account_chosen_later_is_not_that_of_the_update(wizard, setup):
 def test_a_wizard_needs_a_client():
     with pytest.raises(LabError, match="expected a client. Give lab.connect()"):
         KeyUpdateWizard(None)  # type: ignore[arg-type]
-    with pytest.raises(LabError, match="only a relayer .* this client reads blocks"):
+    with pytest.raises(
+        LabError, match="only a relayer .* this client reads a recording or blocks"
+    ):
         KeyUpdateWizard(lab.connect(blocks="sample"))  # type: ignore[arg-type]
 
 

@@ -1,0 +1,321 @@
+"""A recording: saved answers of a relayer, read from their files in this process."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from functools import cached_property
+from html import escape
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from loopring_lab import arguments, tables
+from loopring_lab.arguments import Moment, parse_account_id
+from loopring_lab.errors import LabError
+from loopring_lab.interactive import completion
+from loopring_lab.origin import Source
+from loopring_lab.progress import Watching, track
+from loopring_lab.sources import saved_file
+from loopring_lab.sources.records import Exchange
+from loopring_lab.sources.trade_source import labelled
+from loopring_lab.tables import wire
+from loopring_lab.tables.identity import IDENTITY
+from loopring_lab.tables.listings import POOL_PREFIX
+from loopring_lab.tables.rows import FILL_TYPES
+from loopring_lab.tables.unwrapped import HistoryKey
+
+SHARED_HINT = (
+    "This recording does not tell fill types apart. Read one of them, with fill_type=."
+)
+
+
+class Recording:
+    """The tokens, markets and trades in saved answers of a relayer; made by `connect`.
+
+    All files are read at once. It has the methods of `Client` that ask for tokens, markets and trades; only a
+    relayer answers the others.
+
+    Parameters
+    ----------
+    path : Path
+        A folder with ``tokens.json``, ``markets.json`` and ``trades/<accountId>-<amm or dex>.json``, or one
+        file of trades.
+    source : str, optional
+        Name of the source, if no ``source.json`` states it; by default the path.
+
+    Raises
+    ------
+    UnexpectedAnswer
+        A file is not as a relayer answers; names its place.
+
+    Examples
+    --------
+    >>> lab.connect(recording="folder")  # doctest: +SKIP
+    Recording(/home/me/folder, 51 accounts)
+    """
+
+    def __init__(self, path: Path, source: str | None = None) -> None:
+        read = saved_file.read_one if path.is_file() else saved_file.read_folder
+        self._contents = read(path, source)
+
+    def __repr__(self) -> str:
+        return f"Recording({self.source}, {len(self.accounts)} accounts)"
+
+    def _repr_html_(self) -> str:
+        known = f"{len(self.accounts)} accounts, such as {self.accounts[0]}"
+        note = "Synthetic data. " if self.synthetic else ""
+        next_step = "<code>client.trades(account_id)</code> reads a history."
+        return f"<p><b>Recording</b> {escape(self.source)}: {known}.<br><small>{note}{next_step}</small></p>"
+
+    @property
+    def source(self) -> str:
+        """Name of the source: as its files state it, as given, or else the path."""
+        return self.identity.name
+
+    @property
+    def synthetic(self) -> bool:
+        """Whether the data is synthetic, as its files state."""
+        return self.identity.synthetic
+
+    @property
+    def identity(self) -> Source:
+        """All that is known of the source."""
+        return self._contents.source
+
+    @property
+    def note(self) -> str:
+        """What a reader has to know of the files, such as a fill type that was not saved; empty if nothing."""
+        return self._contents.note
+
+    @cached_property
+    def accounts(self) -> list[int]:
+        """Accounts with saved trades."""
+        return sorted({account for account, _ in self._contents.pages})
+
+    def tokens(self) -> pd.DataFrame:
+        """Return the saved tokens.
+
+        Returns
+        -------
+        pandas.DataFrame
+            As `tables.tokens` describes.
+
+        Examples
+        --------
+        >>> lab.connect(recording="folder").tokens()  # doctest: +SKIP
+        """
+        return labelled(self._tokens, self)
+
+    def markets(self) -> pd.DataFrame:
+        """Return the saved markets.
+
+        Returns
+        -------
+        pandas.DataFrame
+            As `tables.markets` describes.
+
+        Examples
+        --------
+        >>> lab.connect(recording="folder").markets()  # doctest: +SKIP
+        """
+        return labelled(self._markets, self)
+
+    @arguments.of_each_account
+    def trades(
+        self,
+        account_id: int | Iterable[int] | None = None,
+        market: str | None = None,
+        order_hash: str | None = None,
+        fill_type: str | None = None,
+        since: Moment = None,
+        until: Moment = None,
+        limit: int | None = None,
+        progress: Watching = None,
+    ) -> pd.DataFrame:
+        """Read saved trades, AMM pool and order book, exactly.
+
+        Parameters
+        ----------
+        account_id, market, order_hash, fill_type, since, until, limit, progress
+            As for `Client.trades`.
+
+        Returns
+        -------
+        pandas.DataFrame
+            As `Client.trades`.
+
+        Raises
+        ------
+        UnexpectedAnswer
+            A row is of another account than the one asked for, or a fill is saved under both fill types.
+        LabError
+            An argument is not valid, or the account or the market is not in the recording.
+
+        Examples
+        --------
+        >>> lab.connect(recording="folder").trades(10083)  # doctest: +SKIP
+        """
+        arguments.validate_trade_query(account_id, order_hash, fill_type, limit)
+        start, end = arguments.parse_span(since, until)
+        market = arguments.known_market(
+            market, (POOL_PREFIX,), lambda: self._markets.index
+        )
+        # Without an account, an order's fills are looked for among those of all.
+        accounts = self.accounts
+        if account_id is not None:
+            account_id = self._known_account(account_id)
+            accounts = [account_id]
+        fill_types = (fill_type,) if fill_type else FILL_TYPES
+        pages = {
+            kind: [page for one in accounts for page in self.pages((one, kind))]
+            for kind in fill_types
+        }
+        with track("trades", progress) as report:
+            frame = tables.join_batches(
+                pages, self._tokens, self._markets, account_id, "received"
+            )
+            report(len(frame), len(frame))
+        if account_id is not None:
+            owners = frame["account_id"].value_counts().to_dict()
+            tables.refuse_other_accounts(owners, account_id)
+        tables.refuse_shared_fills(_count_shared(frame), SHARED_HINT)
+        # The exchange charges fees in the token received.
+        frame.attrs |= {"fee_token": "received"}
+        if market:
+            frame = frame[frame["market"] == self._known_market(market, frame)]
+        if order_hash:
+            # Wallets and relayers write the same hash in either case.
+            hashes = frame["order_hash"].str.lower()
+            frame = frame[hashes == order_hash.lower()]
+        asked = {
+            "account_id": account_id,
+            "market": market,
+            "order_hash": order_hash,
+            "fill_type": fill_type,
+        }
+        selected = arguments.filter_trades(frame, start, end, limit, **asked)
+        return labelled(selected, self)
+
+    def pages(self, history: HistoryKey) -> Sequence[wire.Batch]:
+        """Return the saved pages of an account and a fill type, as columns of text."""
+        return self._contents.pages.get(history, ())
+
+    def listings(self) -> tuple[str, str]:
+        """Return the answers with the tokens and the markets, as JSON text."""
+        return self._contents.listing
+
+    def count(self, account_id: int, fill_type: str | None = None) -> int:
+        """Return how many trades of an account are saved.
+
+        Parameters
+        ----------
+        account_id : int
+            Whose trades.
+        fill_type : {'amm', 'dex'}, optional
+            Only pool fills or only order-book fills.
+
+        Returns
+        -------
+        int
+            Rows, each counted once.
+
+        Examples
+        --------
+        >>> lab.connect(recording="folder").count(10083)  # doctest: +SKIP
+        """
+        arguments.validate_trade_query(account_id, None, fill_type, None)
+        account_id = self._known_account(account_id)
+        fill_types = (fill_type,) if fill_type else FILL_TYPES
+        return sum(
+            saved_file.count_rows(self.pages((account_id, kind))) for kind in fill_types
+        )
+
+    def outside_prices(
+        self, trades: Any, every: str = "1min", *, progress: Watching = None
+    ) -> None:
+        """Return None: no saved answer has prices from outside; `tables.prices` reads some from a file.
+
+        Parameters
+        ----------
+        trades : frame in memory
+            Not looked at.
+        every : str
+            Not looked at.
+        progress : bool or callable, optional
+            Not looked at.
+
+        Examples
+        --------
+        >>> lab.connect(recording="folder").outside_prices(None)  # doctest: +SKIP
+        """
+
+    def exchange(self) -> Exchange:
+        """Return which exchange the trades are of, if ``source.json`` states it.
+
+        Returns
+        -------
+        Exchange
+            Address and chain id.
+
+        Raises
+        ------
+        LabError
+            The recording does not say it.
+
+        Examples
+        --------
+        >>> lab.connect(recording="folder").exchange().chain_id  # doctest: +SKIP
+        1
+        """
+        known = self.identity
+        if known.exchange is None or known.chain_id is None:
+            raise LabError(
+                "exchange: this recording does not say of which exchange it is. Its source.json can, with "
+                '"exchange" and "chainId" beside "name".'
+            )
+        return Exchange(known.exchange, known.chain_id)
+
+    def close(self) -> None:
+        """Close nothing: all files were read when the recording was opened.
+
+        Examples
+        --------
+        >>> lab.connect(recording="folder").close()  # doctest: +SKIP
+        """
+
+    def _known_account(self, account_id: Any) -> int:
+        account = parse_account_id(account_id)
+        if account not in self.accounts:
+            some = ", ".join(map(str, self.accounts[:3]))
+            raise LabError(
+                f"account {account} is not in this recording. There are {len(self.accounts)} in it, such as "
+                f"{some}: client.accounts lists them."
+            )
+        return account
+
+    def _known_market(self, market: str, frame: pd.DataFrame) -> str:
+        # Markets that rows have and the listing has not are among the categories too.
+        if market not in frame["market"].cat.categories:
+            hint = arguments.market_hint(
+                market, self._markets.index, "client.markets() lists the markets."
+            )
+            raise LabError(f"market={market!r} is not in this recording. {hint}")
+        return market
+
+    @cached_property
+    def _tokens(self) -> pd.DataFrame:
+        tokens, _ = self.listings()
+        return completion.register_names("token", tables.tokens(tokens))
+
+    @cached_property
+    def _markets(self) -> pd.DataFrame:
+        _, markets = self.listings()
+        found = tables.markets(markets, self._tokens)
+        return completion.register_names("market", found)
+
+
+def _count_shared(trades: pd.DataFrame) -> int:
+    """Count the fills that stand under both fill types; rows that are no trades have no identity."""
+    fills = trades.loc[trades["trade_id"].notna(), [*IDENTITY, "fill_type"]]
+    return int(fills.drop_duplicates().duplicated(IDENTITY).sum())
