@@ -16,7 +16,7 @@ from loopring_lab.progress import Watching, track
 from loopring_lab.sources.client import Client, identity_of
 from loopring_lab.sources.paging import EVERYTHING, PAGE, History, Window, now_ms
 from loopring_lab.sources.recording import Recording
-from loopring_lab.sources.saved_file import count_stated
+from loopring_lab.sources.saved_file import Contents, count_stated
 from loopring_lab.tables import wire
 from loopring_lab.tables.unwrapped import HistoryKey
 
@@ -95,28 +95,28 @@ def sync_recording(
     progress: Watching,
 ) -> None:
     """Add what a recording has of histories, after binding the archive to it; raise the first error at the end."""
-    tokens, markets = recording.listings()
-    listing = ListingSnapshot.of_relayer(tokens, markets, now_ms(), recording.source)
+    saved = recording.contents
+    listing = ListingSnapshot.of_relayer(*saved.listing, now_ms(), recording.source)
     lookup = listing.lookup()
-    with file.writing(recording.identity) as connection:
+    with file.writing(saved.source) as connection:
         queries.store_listing(connection, file, listing, lookup)
     errors: list[LabError] = []
     rows = 0
     # In groups, as each transaction and each conversion has a cost of its own.
-    groups = wire.group(keys, lambda key: _bytes_of(recording, key), BATCH_BYTES)
+    groups = wire.group(keys, lambda key: _bytes_of(saved, key), BATCH_BYTES)
     with track("trades", progress) as report:
         for group in groups:
             now = now_ms()
             pages = [
-                Page(key, one, now) for key in group for one in recording.pages(key)
+                Page(key, one, now) for key in group for one in saved.pages_of(*key)
             ]
             found = to_rows(pages, lookup)
             errors += found.errors.values()
-            with file.writing(recording.identity) as connection:
+            with file.writing(saved.source) as connection:
                 merge.add(connection, found.rows, imported=False)
                 for key in group:
                     if key not in found.errors:
-                        total = count_stated(recording.pages(key))
+                        total = count_stated(saved.pages_of(*key))
                         record = SyncRecord(*key, now, total, checked_at=now)
                         queries.store_count(connection, record)
             rows += len(found.rows)
@@ -126,8 +126,8 @@ def sync_recording(
         raise errors[0]
 
 
-def _bytes_of(recording: Recording, key: HistoryKey) -> int:
-    return 1 + sum(page.size() for page in recording.pages(key))
+def _bytes_of(saved: Contents, key: HistoryKey) -> int:
+    return 1 + sum(page.size() for page in saved.pages_of(*key))
 
 
 def _histories(

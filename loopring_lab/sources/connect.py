@@ -187,8 +187,8 @@ def _read_recording(path: Path, name: str | None) -> Recording:
     from loopring_lab.sources.recording import Recording
 
     recording = Recording(path, name)
-    if recording.note:
-        print(recording.note)  # noqa: T201
+    if recording.contents.note:
+        print(recording.contents.note)  # noqa: T201
     return recording
 
 

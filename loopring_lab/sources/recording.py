@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from functools import cached_property
 from html import escape
 from pathlib import Path
@@ -14,16 +14,13 @@ from loopring_lab import arguments, tables
 from loopring_lab.arguments import Moment, parse_account_id
 from loopring_lab.errors import LabError
 from loopring_lab.interactive import completion
-from loopring_lab.origin import Source
 from loopring_lab.progress import Watching, track
 from loopring_lab.sources import saved_file
 from loopring_lab.sources.records import Exchange
 from loopring_lab.sources.trade_source import labelled
-from loopring_lab.tables import wire
 from loopring_lab.tables.identity import IDENTITY
 from loopring_lab.tables.listings import POOL_PREFIX
 from loopring_lab.tables.rows import FILL_TYPES
-from loopring_lab.tables.unwrapped import HistoryKey
 
 SHARED_HINT = (
     "This recording does not tell fill types apart. Read one of them, with fill_type=."
@@ -57,7 +54,7 @@ class Recording:
 
     def __init__(self, path: Path, source: str | None = None) -> None:
         read = saved_file.read_one if path.is_file() else saved_file.read_folder
-        self._contents = read(path, source)
+        self.contents = read(path, source)
 
     def __repr__(self) -> str:
         return f"Recording({self.source}, {len(self.accounts)} accounts)"
@@ -71,27 +68,17 @@ class Recording:
     @property
     def source(self) -> str:
         """Name of the source: as its files state it, as given, or else the path."""
-        return self.identity.name
+        return self.contents.source.name
 
     @property
     def synthetic(self) -> bool:
         """Whether the data is synthetic, as its files state."""
-        return self.identity.synthetic
-
-    @property
-    def identity(self) -> Source:
-        """All that is known of the source."""
-        return self._contents.source
-
-    @property
-    def note(self) -> str:
-        """What a reader has to know of the files, such as a fill type that was not saved; empty if nothing."""
-        return self._contents.note
+        return self.contents.source.synthetic
 
     @cached_property
     def accounts(self) -> list[int]:
         """Accounts with saved trades."""
-        return sorted({account for account, _ in self._contents.pages})
+        return sorted({account for account, _ in self.contents.pages})
 
     def tokens(self) -> pd.DataFrame:
         """Return the saved tokens.
@@ -137,8 +124,20 @@ class Recording:
 
         Parameters
         ----------
-        account_id, market, order_hash, fill_type, since, until, limit, progress
+        account_id : int or iterable of int, optional
+            Whose trades; may be omitted with `order_hash`.
+        market : str, optional
+            Such as ``LRC-ETH``, in any case.
+        order_hash : str, optional
+            The fills of one order, 0x hex.
+        fill_type : {'amm', 'dex'}, optional
+            Only pool fills or only order-book fills.
+        since, until : str, datetime or Timestamp, optional
             As for `Client.trades`.
+        limit : int, optional
+            Return at most this many of the newest trades.
+        progress : bool or callable, optional
+            As for `Client.trades`; a callable is called once.
 
         Returns
         -------
@@ -168,7 +167,9 @@ class Recording:
             accounts = [account_id]
         fill_types = (fill_type,) if fill_type else FILL_TYPES
         pages = {
-            kind: [page for one in accounts for page in self.pages((one, kind))]
+            kind: [
+                page for one in accounts for page in self.contents.pages_of(one, kind)
+            ]
             for kind in fill_types
         }
         with track("trades", progress) as report:
@@ -197,14 +198,6 @@ class Recording:
         selected = arguments.filter_trades(frame, start, end, limit, **asked)
         return labelled(selected, self)
 
-    def pages(self, history: HistoryKey) -> Sequence[wire.Batch]:
-        """Return the saved pages of an account and a fill type, as columns of text."""
-        return self._contents.pages.get(history, ())
-
-    def listings(self) -> tuple[str, str]:
-        """Return the answers with the tokens and the markets, as JSON text."""
-        return self._contents.listing
-
     def count(self, account_id: int, fill_type: str | None = None) -> int:
         """Return how many trades of an account are saved.
 
@@ -228,7 +221,8 @@ class Recording:
         account_id = self._known_account(account_id)
         fill_types = (fill_type,) if fill_type else FILL_TYPES
         return sum(
-            saved_file.count_rows(self.pages((account_id, kind))) for kind in fill_types
+            saved_file.count_rows(self.contents.pages_of(account_id, kind))
+            for kind in fill_types
         )
 
     def outside_prices(
@@ -268,7 +262,7 @@ class Recording:
         >>> lab.connect(recording="folder").exchange().chain_id  # doctest: +SKIP
         1
         """
-        known = self.identity
+        known = self.contents.source
         if known.exchange is None or known.chain_id is None:
             raise LabError(
                 "exchange: this recording does not say of which exchange it is. Its source.json can, with "
@@ -305,12 +299,12 @@ class Recording:
 
     @cached_property
     def _tokens(self) -> pd.DataFrame:
-        tokens, _ = self.listings()
+        tokens, _ = self.contents.listing
         return completion.register_names("token", tables.tokens(tokens))
 
     @cached_property
     def _markets(self) -> pd.DataFrame:
-        _, markets = self.listings()
+        _, markets = self.contents.listing
         found = tables.markets(markets, self._tokens)
         return completion.register_names("market", found)
 

@@ -52,6 +52,10 @@ class Contents(NamedTuple):
     pages: Pages
     note: str
 
+    def pages_of(self, account_id: int, fill_type: str) -> Sequence[wire.Batch]:
+        """Return the pages of an account and a fill type, none if it has no file."""
+        return self.pages.get((account_id, fill_type), ())
+
 
 def open_har(file: Path, hint: str = HINT) -> Har | None:
     """Read a HAR file; None for any other."""
