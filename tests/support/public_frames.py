@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pandas as pd
 from support.questions import POOL, QUESTIONS, plainly
+from support.recorded import save
 
 import loopring_lab as lab
 from loopring_lab.columns import frames
@@ -17,19 +18,20 @@ def public_frames(folder: Path) -> dict[str, Callable[[], pd.DataFrame]]:
     client = lab.connect()
     trades = client.trades(ACCOUNT, limit=200, progress=False)
     by_blocks = lab.connect(blocks="sample")
+    recording = lab.connect(recording=_save(client, folder / "recording"))
     archive = lab.Archive(folder / "archive.duckdb")
     saved = folder / "prices.csv"
     saved.write_text("created_at,market,price\n2022-01-01T00:00:00Z,LRC-ETH,0.0005\n")
     pools = client.trades(POOL, limit=100, progress=False)
     return {
-        **_of_clients(client, by_blocks, trades, saved),
+        **_of_clients(client, by_blocks, recording, trades, saved),
         **_of_archive(archive, client, by_blocks.store, folder),
         **_of_store(by_blocks.store, client),
         **_of_trades(pd.concat([trades, pools], ignore_index=True)),
     }
 
 
-def _of_clients(client, by_blocks, trades, saved):
+def _of_clients(client, by_blocks, recording, trades, saved):
     tokens, markets = client.listings()
     found = {
         "Client.tokens": client.tokens,
@@ -43,6 +45,9 @@ def _of_clients(client, by_blocks, trades, saved):
             next(iter(by_blocks.accounts)), progress=False
         ),
         "BlocksClient.pool_balances": by_blocks.pool_balances,
+        "Recording.tokens": recording.tokens,
+        "Recording.markets": recording.markets,
+        "Recording.trades": lambda: recording.trades(ACCOUNT),
         "tables.tokens": lambda: lab.tables.tokens(tokens),
         "tables.markets": lambda: lab.tables.markets(markets),
         "tables.prices": lambda: lab.tables.prices(saved, client.markets()),
@@ -52,6 +57,14 @@ def _of_clients(client, by_blocks, trades, saved):
         ),
     }
     return found | {"anomalies": lambda: lab.anomalies(trades)}
+
+
+def _save(client, folder):
+    """Save the history of one account as a recording."""
+    tokens, markets = client.listings()
+    answers = {"tokens": tokens, "markets": markets}
+    [page] = client.pages([(ACCOUNT, "dex")])
+    return save(folder, answers | {f"trades/{ACCOUNT}-dex": page.body})
 
 
 def _read_back(trades, file):
