@@ -16,6 +16,8 @@ import hypothesis
 import pytest
 
 if TYPE_CHECKING:
+    from collections.abc import Generator
+
     import pandas as pd
     import pyarrow as pa
 
@@ -23,8 +25,6 @@ if TYPE_CHECKING:
 
 pytest.register_assert_rewrite("support")
 
-collect_ignore_glob = ["tests/support/*", "tests/tools/*"]
-"""Modules that hold no tests are not searched for examples, which would import them twice."""
 LONG = ("tests/browser/", "tests/widgets/", "notebooks/")
 """Files that take longest begin, so that no process is left with one of them at the end."""
 SHORT = "loopring_lab/"
@@ -49,6 +49,17 @@ def pytest_configure(config: pytest.Config) -> None:
         "nbval_lax", default=False
     ):
         _notebooks_as_in_jupyterlab(config)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collect_file(
+    file_path: Path,
+) -> Generator[None, list[pytest.Collector], list[pytest.Collector]]:
+    """Look for examples in the package only: tests have none, and each of their files would be searched twice."""
+    found = yield
+    if ROOT / "tests" not in file_path.parents:
+        return found
+    return [one for one in found if type(one).__name__ != "DoctestModule"]
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -111,9 +122,9 @@ def _private_environment(config: pytest.Config) -> None:
         PYDEVD_DISABLE_FILE_VALIDATION="1",
         TQDM_DISABLE="1",
     )
-    os.environ.pop(
-        "PYTHONDONTWRITEBYTECODE", None
-    )  # workers and kernels would compile everything each time
+    # Otherwise this process, its workers and every kernel would rewrite and compile all tests and packages again.
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+    sys.dont_write_bytecode = False
 
 
 def _notebooks_as_in_jupyterlab(config: pytest.Config) -> None:

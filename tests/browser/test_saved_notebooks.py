@@ -13,7 +13,6 @@ from browser.conftest import (
     taken,
     written,
 )
-from nbconvert import HTMLExporter
 from support.optional import package_or_skip
 
 SETUP = """import loopring_lab as lab
@@ -71,6 +70,8 @@ def test_jupyterlab_shows_figures_and_tables_of_widgets_without_a_kernel(saved):
 
 
 def test_a_page_of_nbconvert_shows_them_too(saved, chromium):
+    from nbconvert import HTMLExporter
+
     _, path, theme = saved
     notebook = nbformat.read(path, as_version=4)
     html, _ = HTMLExporter(theme=theme).from_notebook_node(notebook)

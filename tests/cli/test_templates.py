@@ -6,7 +6,6 @@ import re
 from pathlib import Path
 
 import nbformat
-import papermill
 import pytest
 from support.wire_rows import page, row
 
@@ -210,6 +209,8 @@ def texts(path: Path) -> str:
     "ignore::DeprecationWarning", "ignore::ResourceWarning", "ignore::UserWarning"
 )
 def test_a_copy_runs_under_papermill_with_other_parameters(tmp_path, any_block_folder):
+    import papermill
+
     copy = tmp_path / "my.ipynb"
     done = tmp_path / "done.ipynb"
     template = templates.find("fee-analysis")

@@ -140,8 +140,8 @@ def packed(data: bytes, coding: str = "gzip") -> bytes:
     )
 
 
-# 4 GiB of zeros, in members of 64 MiB.
-BOMB = zlib.compress(bytes(1 << 26), wbits=31) * 64
+# 4 GiB of zeros, in members of 4 MiB.
+BOMB = zlib.compress(bytes(1 << 22), wbits=31) * 1024
 
 
 ZEROS = zlib.compress(bytes(1 << 20), wbits=31)

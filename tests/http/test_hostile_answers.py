@@ -302,7 +302,7 @@ FILES: dict[str, Callable[[Path], object]] = {
     ),
     "gzip that is cut": lambda path: path.write_bytes(ZIPPED[:-5]),
     "gzip of 4 GiB": lambda path: path.write_bytes(
-        gzip.compress(bytes(1 << 26), 6) * 64
+        gzip.compress(bytes(1 << 22), 6) * 1024
     ),
     "a pipe": os.mkfifo,
     "a folder": lambda path: path.mkdir(),

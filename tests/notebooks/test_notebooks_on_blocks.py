@@ -5,7 +5,6 @@ import json
 from collections import Counter
 from pathlib import Path
 
-import papermill
 import pytest
 from notebooks.test_notebook_claims import run
 from support.optional import thorough
@@ -322,6 +321,8 @@ def test_parts_of_a_store_are_read(month):
 def test_a_template_runs_on_blocks_under_papermill(
     month, tmp_path, monkeypatch, capsys
 ):
+    import papermill
+
     monkeypatch.chdir(tmp_path)
     assert (
         cli.main(["new", "fee-analysis", "study/mine.ipynb", "--blocks", str(month)])

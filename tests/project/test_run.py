@@ -17,7 +17,6 @@ import pytest
 from packaging.requirements import Requirement
 
 ROOT = Path(__file__).parents[2]
-LOCK = tomllib.loads((ROOT / "uv.lock").read_text())
 
 # A uv that only notes its arguments, and makes an environment whose Python says what it was asked to run.
 FAKE_UV = """#!/bin/sh
@@ -139,7 +138,8 @@ def test_a_log_says_once_what_takes_long(project):
 
 def test_uv_itself_is_locked_with_its_hashes():
     name, *hashes = load().locked_uv().split(" ")
-    (package,) = (entry for entry in LOCK["package"] if entry["name"] == "uv")
+    lock = tomllib.loads((ROOT / "uv.lock").read_text())
+    (package,) = (entry for entry in lock["package"] if entry["name"] == "uv")
     assert Requirement(name).name == "uv"
     assert hashes == [f"--hash={wheel['hash']}" for wheel in package["wheels"]]
     assert all(re.fullmatch("--hash=sha256:[0-9a-f]{64}", text) for text in hashes)

@@ -286,7 +286,7 @@ BROKEN: dict[str, tuple[str, bytes, str]] = {
     ),
     "a gzip bomb": (
         "a.json.gz",
-        gzip.compress(b"[" + b" " * (64 << 20)),
+        gzip.compress(b"[") + gzip.compress(b" " * (1 << 20)) * 64,
         "a.json.gz: expected",
     ),
     "half a gzip": ("a.csv.gz", gzip.compress(b"hash,input\n" * 9)[:-9], "a.csv.gz"),
