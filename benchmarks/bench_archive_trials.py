@@ -71,7 +71,7 @@ def full() -> None:
 def together(seconds: float = 60.0) -> None:
     """Let two processes sync growing histories while this one reads."""
     ledger = Ledger(6, 4_000)
-    settings = Settings(growth=1, growth_reserve=40, latency=0.002)
+    settings = Settings(growth=1, latency=0.002)
     spawn = multiprocessing.get_context("spawn")
     end = time.time() + seconds
     with tempfile.TemporaryDirectory() as folder, Relayer(ledger, settings) as relayer:

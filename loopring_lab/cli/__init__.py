@@ -355,13 +355,7 @@ def _parse_setting(argument: str) -> tuple[str, Any]:
     "settings",
     metavar="KEY=VALUE",
     multiple=True,
-    help="A setting of the relayer, such as order=oldest; repeatable.",
-)
-@click.option(
-    "--store",
-    type=PATH,
-    metavar="FILE",
-    help="Keep accounts and key updates in this file (default: in memory).",
+    help="A setting of the relayer, such as row_length=13; repeatable.",
 )
 @click.option("--show-key", is_flag=True, help="Print the relayer's API key.")  # fmt: skip
 def serve(
@@ -372,7 +366,6 @@ def serve(
     book_arbitrage: bool,
     switched: tuple[str, str] | None,
     settings: tuple[str, ...],
-    store: Path | None,
     show_key: bool,
 ) -> int:
     """Run the embedded relayer until Ctrl-C.
@@ -398,7 +391,7 @@ def serve(
             book_arbitrage=book_arbitrage,
             switched=switched,
         )
-    with Relayer(world, parsed, recording=recording, port=port, store=store) as relayer:
+    with Relayer(world, parsed, recording=recording, port=port) as relayer:
         print(greeting(relayer, show_key=show_key), flush=True)
         relayer.run_forever()
     return DONE

@@ -3,7 +3,7 @@
 - `server` has the `Relayer`, which users start; `settings` is what a user may choose.
 - What is served: `world` (from `simulation`, `venues` and `mainnet`) or `recording`, and the blocks of `chain`.
 - How: `rows` knows the layouts of trade rows, `pages` cuts histories, `app` has the endpoints, `schemas` their
-  JSON, `network` the faults. Accounts and their keys: `accounts`, `key_updates` and `store`.
+  JSON, `network` the failures. Accounts and their keys: `accounts` and `key_updates`.
 - Start at `app`, whose endpoints lead everywhere else. Only bounded, errors and protocol are shared with the
   client, so that each is a check on the other.
 """

@@ -8,7 +8,7 @@ import secrets
 from base64 import urlsafe_b64encode
 from functools import cached_property, lru_cache
 from hashlib import sha256
-from pathlib import Path
+from threading import RLock
 from typing import TYPE_CHECKING, NamedTuple
 
 from loopring_lab import protocol
@@ -17,7 +17,6 @@ from loopring_lab.protocol.fields import parse_uint
 from loopring_lab.relayer.pages import Source
 from loopring_lab.relayer.schemas import ApiError, Code
 from loopring_lab.relayer.settings import ADDRESS, Settings
-from loopring_lab.relayer.store import Account, Store
 
 if TYPE_CHECKING:
     from eth_account.signers.local import LocalAccount
@@ -28,6 +27,19 @@ FIRST_NONCE = 1  # each owner has set a key once, with nonce 0
 # keys of the real exchange.
 API_KEY = re.compile(r"[0-9a-f]{8}[\x00-\x7f]{56}")
 API_KEY_BYTES = 42
+
+
+class Account(NamedTuple):
+    """An account as the exchange has it; the key is x and y in hex, both empty where there is none."""
+
+    id: int
+    owner: str
+    x: str
+    y: str
+    nonce: int
+    key_nonce: int
+    key_seed: str
+    is_frozen: bool = False
 
 
 class Wallet(NamedTuple):
@@ -54,14 +66,8 @@ class Owner(NamedTuple):
 class Accounts:
     """The accounts of a source, each with an owner whose keys are at hand, and accounts added later."""
 
-    def __init__(
-        self,
-        source: Source,
-        settings: Settings,
-        operator_key: str,
-        path: str | Path | None = None,
-    ) -> None:
-        """Open the store, which keeps to one source, exchange and chain."""
+    def __init__(self, source: Source, settings: Settings, operator_key: str) -> None:
+        """Take whose accounts these are, the exchange, and the key that opens all of them."""
         self._source = source
         self._settings = settings
         self._operator_key = operator_key
@@ -75,27 +81,20 @@ class Accounts:
         }
         # One account is owned by a wallet, so that key updates of wallets can be tried.
         self._wallet_account = max(source.accounts, default=-1)
-        # Keys derive from the label and the exchange, and signatures hold for one chain.
-        identity = {
-            "source": source.label,
-            "exchange": settings.exchange.lower(),
-            "chain": str(settings.chain_id),
-        }
-        self._store = Store(path, identity)
-        # What owners' keys derive from: public text where the data is made up, else a secret.
-        self._owners_seed = source.label
-        if not source.synthetic:
-            self._owners_seed = self._store.setdefault("owners", secrets.token_hex(32))
-        self._key_secret = self._store.setdefault("secret", secrets.token_hex(32))
+        self._key_secret = secrets.token_bytes(32)
+        # Requests, steps of key updates and the notebook's own thread meet here.
+        self.lock = RLock()
+
+    @property
+    def held(self) -> dict[int, Account]:
+        """Every account that has an owner, by its id; change it only while you hold the lock."""
+        with self.lock:
+            return self._held
 
     @cached_property
-    def store(self) -> Store:
-        """The store, to which the source's accounts are added on first use: deriving their keys takes a while."""
-        # All are added together, so that the first tells of the others.
-        first = next(iter(self._source.accounts), None)
-        if first is not None and self._store.account(first) is None:
-            self._store.add(map(self._first_state, self._owned))
-        return self._store
+    def _held(self) -> dict[int, Account]:
+        # Deriving the owners' keys takes a while, so they are derived when somebody asks.
+        return {account_id: self._first_state(account_id) for account_id in self._owned}
 
     def _first_state(self, account_id: int) -> Account:
         owner = self.owner(account_id)
@@ -118,7 +117,7 @@ class Accounts:
             )
         has_wallet = account_id == self._wallet_account
         return demo_owner(
-            self._owners_seed,
+            self._source.name,
             account_id,
             self._settings.exchange,
             has_wallet,
@@ -142,58 +141,59 @@ class Accounts:
         x = y = ""
         if public_key is not None:
             x, y = _coordinates(protocol.check_public_key(*public_key))
-        account = Account(account_id, owner, x, y, nonce, nonce, key_seed)
-        is_taken = (
-            account_id in self._source.history.accounts
-            or self._pool_of(owner) is not None
-        )
-        if is_taken or not self.store.add([account]):
-            raise LabError(
-                f"Account {account_id}, owner {owner}: exists already. Give another id and owner."
+        with self.lock:
+            is_taken = (
+                account_id in self._source.history.accounts
+                or account_id in self.held
+                or self._account_of(owner) is not None
+            )
+            if is_taken:
+                raise LabError(
+                    f"Account {account_id}, owner {owner}: exists already. Give another id and owner."
+                )
+            self.held[account_id] = Account(
+                account_id, owner, x, y, nonce, nonce, key_seed
             )
 
     def exists(self, account_id: int) -> bool:
         """Return whether an account exists, with or without an owner."""
-        is_known = (
-            account_id in self._source.history.accounts or account_id in self._pools
-        )
-        return is_known or self._store.account(account_id) is not None
+        has_trades = account_id in self._source.history.accounts
+        return has_trades or account_id in self._pools or account_id in self.held
 
     def find(self, account_id: int | None, owner: str | None) -> Account:
         """Return the account of an id, of an owner, or of both where they agree."""
-        # Pools have no owner here, and accounts added later may have taken their ids.
         if account_id is None:
-            account = self.store.account_of(owner or "") or self._pool_of(owner)
+            account = self._account_of(owner or "")
         else:
-            account = self.store.account(account_id) or self._pools.get(account_id)
+            account = self.held.get(account_id) or self._pools.get(account_id)
             if account is None:
                 raise ApiError(
                     Code.USER_NOT_FOUND,
                     f"user not found: no account {account_id} with an owner",
                 )
-        if account is None or (
-            owner is not None and not _is_same(owner, account.owner)
-        ):
+        is_other = owner is not None and account and not _is_same(owner, account.owner)
+        if account is None or is_other:
             raise ApiError(
                 Code.ADDRESS_NOT_FOUND,
                 "address not found: owner has no account, or another",
             )
         return account
 
-    def _pool_of(self, owner: str | None) -> Account | None:
-        """Return the account of the pool at an address, unless its id was given to an account added later."""
-        for pool in self._pools.values():
-            if _is_same(owner, pool.owner) and self.store.account(pool.id) is None:
-                return pool
+    def _account_of(self, owner: str) -> Account | None:
+        """Return the account that an address owns, whatever the case of its digits."""
+        with self.lock:
+            # An account added later may have taken the id of a pool.
+            accounts = self._pools | self.held
+        for account in accounts.values():
+            if _is_same(owner, account.owner):
+                return account
         return None
 
     def wallet_of(self, account_id: int) -> Wallet | None:
         """Return the wallet that owns an account, if one does."""
-        return (
-            self.owner(account_id).wallet
-            if account_id == self._wallet_account
-            else None
-        )
+        if account_id != self._wallet_account:
+            return None
+        return self.owner(account_id).wallet
 
     def issue_key(
         self,
@@ -203,7 +203,7 @@ class Accounts:
         signature: str,
     ) -> str:
         """Return the API key of an account if its L2 key signed the request, for one of the given URLs."""
-        account = self.store.account(account_id)
+        account = self.held.get(account_id)
         if account is None:
             raise ApiError(
                 Code.INVALID_ACCOUNT,
@@ -219,32 +219,26 @@ class Accounts:
             "wrong signature: the account's L2 key did not sign this request",
         )
 
-    def check_key(self, key: str | None) -> None:
+    def check_key(self, key: str) -> None:
         """Check an API key; a valid one opens every account, as the contract says."""
-        if not key:
-            raise ApiError(
-                Code.EMPTY_KEY,
-                "empty api key: send it in the header X-API-KEY",
-            )
         # In constant time, so that no key can be guessed digit by digit.
         if hmac.compare_digest(key.encode(), self._operator_key.encode()):
             return
-        account = (
-            self._store.account(int(key[:8], 16)) if API_KEY.fullmatch(key) else None
-        )
+        account = None
+        if API_KEY.fullmatch(key):
+            account = self.held.get(int(key[:8], 16))
         if account is None or not hmac.compare_digest(key, self._api_key(account)):
             raise ApiError(Code.INVALID_KEY, "invalid api key")
 
     def _api_key(self, account: Account) -> str:
         """Return a code of the account's present key, so that a key update ends it without a list of keys."""
         text = f"{account.id} {account.key_nonce} {account.x} {account.y}"
-        secret = self._key_secret.encode()
-        code = hmac.digest(secret, text.encode(), "sha384")[:API_KEY_BYTES]
+        code = hmac.digest(self._key_secret, text.encode(), "sha384")[:API_KEY_BYTES]
         return f"{account.id:08x}{urlsafe_b64encode(code).decode()}"
 
 
-def _is_same(address: str | None, other: str) -> bool:
-    return address is not None and address.lower() == other.lower()
+def _is_same(address: str, other: str) -> bool:
+    return address.lower() == other.lower()
 
 
 def _coordinates(point: tuple[int, int]) -> tuple[str, str]:
@@ -254,18 +248,16 @@ def _coordinates(point: tuple[int, int]) -> tuple[str, str]:
 
 
 @lru_cache(maxsize=512)
-def demo_owner(seed: str, account_id: int, exchange: str, has_wallet: bool) -> Owner:
-    """Derive the throwaway owner of an account."""
-    from eth_account import Account, messages
+def demo_owner(name: str, account_id: int, exchange: str, has_wallet: bool) -> Owner:
+    """Derive the throwaway owner of an account from public text: the name of the data and the account's id."""
+    import eth_account
+    from eth_account.messages import encode_defunct
 
-    digest = sha256(
-        b"loopring_lab throwaway key: " + seed.encode() + f", {account_id}".encode()
-    )
-    signer = Account.from_key(digest.digest())
+    text = f"loopring_lab throwaway key: {name}, {account_id}"
+    signer = eth_account.Account.from_key(sha256(text.encode()).digest())
     key_seed = protocol.key_seed(exchange, FIRST_NONCE - 1)
-    key = protocol.l2_key(
-        bytes(signer.sign_message(messages.encode_defunct(text=key_seed)).signature)
-    )
+    signed = signer.sign_message(encode_defunct(text=key_seed))
+    key = protocol.l2_key(bytes(signed.signature))
     if not has_wallet:
         return Owner(signer.address, signer, key, key_seed, None)
     factory, code_hash = next(iter(protocol.FACTORY_INIT_CODE_HASHES.items()))

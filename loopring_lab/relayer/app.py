@@ -3,7 +3,6 @@
 import asyncio
 import base64
 import re
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from html import escape
@@ -22,7 +21,12 @@ from loopring_lab.relayer import schemas
 from loopring_lab.relayer.accounts import Accounts
 from loopring_lab.relayer.chain import MAX_BYTES as MAX_RPC_BYTES
 from loopring_lab.relayer.chain import Endpoint
-from loopring_lab.relayer.key_updates import MAX_BODY_BYTES, KeyUpdates, read_update
+from loopring_lab.relayer.key_updates import (
+    MAX_BODY_BYTES,
+    KeyUpdates,
+    Update,
+    read_update,
+)
 from loopring_lab.relayer.network import API, RPC, NetworkConditions, RequestCounts
 from loopring_lab.relayer.pages import Pager, Source, TradeQuery
 from loopring_lab.relayer.rows import POOL_PREFIX
@@ -35,7 +39,6 @@ from loopring_lab.relayer.schemas import (
     error_response,
 )
 from loopring_lab.relayer.settings import Settings
-from loopring_lab.relayer.store import StoredUpdate, Unsaved
 
 # What the documents show for each status; nothing tells how the exchange computes it.
 PROGRESS = {
@@ -74,21 +77,12 @@ class Backend:
 
     @cached_property
     def markets(self) -> frozenset[str]:
-        """The names that select trades: those listed and those traded, also with the prefix of pools."""
+        """The names that select trades, also with the prefix of pools."""
         names = {
             record["market"] for record in self.source.markets() if "market" in record
         }
         names |= self.source.history.market_names
         return frozenset(names | {POOL_PREFIX + name for name in names})
-
-    @cached_property
-    def symbols(self) -> dict[int, str]:
-        """The symbol of each listed token, by its id; a recorded one may lack either."""
-        return {
-            token["tokenId"]: token["symbol"]
-            for token in self.source.tokens()
-            if {"tokenId", "symbol"} <= token.keys()
-        }
 
 
 async def get_backend(request: Request) -> Backend:
@@ -119,20 +113,6 @@ async def check_key(
     ],
 ) -> None:
     request.app.state.backend.accounts.check_key(api_key)
-
-
-async def check_fee_key(
-    backend: AnyBackend,
-    api_key: Annotated[
-        str | None,
-        Header(
-            alias=KEY_HEADER,
-            description="Checked only where the setting fee_key requires it.",
-        ),
-    ] = None,
-) -> None:
-    if backend.settings.fee_key == "required":
-        backend.accounts.check_key(api_key)
 
 
 async def existing_account(
@@ -206,7 +186,7 @@ async def read_markets(backend: AnyBackend) -> Response:
     return json_response(to_json({"markets": backend.source.markets()}))
 
 
-@router.get("/amm/pools", summary="AMM pools", response_model=schemas.PoolsResponse)
+@router.get("/amm/pools", summary="AMM pools", response_model=dict[str, Any])
 async def read_pools(backend: AnyBackend) -> Response:
     """List the AMM pools; ``/account?owner=<address>`` tells the account of a pool."""
     return json_response(to_json({"pools": backend.source.pool_records()}))
@@ -309,17 +289,17 @@ async def update_key(
     # Of several, Starlette would take the first, and a proxy perhaps another.
     if len(request.headers.getlist(SIGNATURE_HEADER)) > 1:
         raise ApiError(Code.INVALID_ARGUMENT, f"{SIGNATURE_HEADER}: send it once")
-    # In a thread, for signatures take a while to check, and a file to be written.
+    # In a thread, because signatures take a while to check.
     update, is_pending = await asyncio.to_thread(
         backend.updates.submit, read_update(body), signature
     )
     return schemas.UpdateResponse(
-        hash=update.change.hash,
+        hash=update.hash,
         status=update.status,
         is_idempotent=is_pending,
-        account_id=update.change.account,
-        token_id=update.change.fee_token,
-        storage_id=update.change.nonce,
+        account_id=update.body.account_id,
+        token_id=update.body.max_fee.token_id,
+        storage_id=update.body.nonce,
     )
 
 
@@ -341,11 +321,7 @@ async def read_api_key(
     )
 
 
-@router.get(
-    "/user/offchainFee",
-    summary="Fee of a request",
-    dependencies=[Depends(check_fee_key)],
-)
+@router.get("/user/offchainFee", summary="Fee of a request")
 async def read_fee(
     backend: AnyBackend,
     account_id: ExistingAccount,
@@ -373,7 +349,7 @@ async def read_updates(
     end = params.end or MAX_TIME  # 0 for no limit
     updates = [
         update
-        for update in backend.accounts.store.updates(account.id)
+        for update in backend.updates.of_account(account.id)
         if update.status in statuses and params.start <= update.received_at <= end
     ]
     page = updates[params.offset : params.offset + params.limit]
@@ -381,17 +357,14 @@ async def read_updates(
     return schemas.UpdatesResponse(total_num=len(updates), transactions=records)
 
 
-def update_record(
-    update: StoredUpdate, owner: str, backend: Backend
-) -> schemas.UpdateRecord:
-    token = update.change.fee_token
+def update_record(update: Update, owner: str, backend: Backend) -> schemas.UpdateRecord:
+    symbol, _ = backend.updates.fees[update.body.max_fee.token_id]
     return schemas.UpdateRecord(
         id=update.number,
-        hash=update.change.hash,
+        hash=update.hash,
         owner=owner,
-        # An earlier update may have been paid in a token that is no longer listed.
-        fee_token_symbol=backend.symbols.get(token, str(token)),
-        fee_amount=update.change.fee,
+        fee_token_symbol=symbol,
+        fee_amount=str(update.fee),
         status=update.status,
         progress=PROGRESS[update.status],
         timestamp=update.received_at,
@@ -448,7 +421,7 @@ async def answer_rpc(request: Request) -> Response:
     """Answer JSON-RPC about the chain, which is no part of the contract."""
     body = await read_bytes(request, MAX_RPC_BYTES)
     text = await asyncio.to_thread(request.app.state.backend.endpoint.answer, body)
-    return json_response(text) if text else Response(status_code=204)
+    return json_response(text)
 
 
 async def read_docs(request: Request) -> HTMLResponse:
@@ -472,7 +445,7 @@ async def read_docs(request: Request) -> HTMLResponse:
 
 
 async def api_error(request: Request, error: ApiError) -> JSONResponse:
-    return error_to(request, error.code, error.message)
+    return error_response(error.code, error.message)
 
 
 async def invalid_request(
@@ -489,47 +462,18 @@ async def invalid_request(
     # Of a parameter that is missing, the input is None, or all the others.
     if isinstance(first["input"], str):
         message += f", got {printable(first['input'])}"
-    return error_to(request, code, message)
+    return error_response(code, message)
 
 
 async def http_error(request: Request, error: HTTPException) -> JSONResponse:
-    headers = dict(error.headers or {})
-    if "Allow" in headers:
-        # A path with two methods has two routes, and Starlette names the methods of one.
-        methods = request.app.openapi()["paths"].get(request.url.path, ())
-        headers["Allow"] = ", ".join(methods).upper() or headers["Allow"]
-    return error_to(
-        request,
-        Code.INVALID_ARGUMENT,
-        error.detail,
-        error.status_code,
-        headers,
-    )
-
-
-async def unsaved(request: Request, error: Unsaved) -> JSONResponse:
-    return error_to(
-        request,
-        Code.UNKNOWN,
-        "the relayer's store cannot be written: try again",
-        503,
+    return error_response(
+        Code.INVALID_ARGUMENT, error.detail, error.status_code, error.headers
     )
 
 
 async def internal_error(request: Request, error: Exception) -> JSONResponse:
     """Answer a request that met a defect of the relayer, without showing it."""
-    return error_to(request, Code.UNKNOWN, "internal error", 500)
-
-
-def error_to(
-    request: Request,
-    code: int,
-    message: str,
-    status: int = 400,
-    headers: Any = None,
-) -> JSONResponse:
-    shape = request.app.state.backend.settings.error_shape
-    return error_response(shape, code, message, status, headers)
+    return error_response(Code.UNKNOWN, "internal error", 500)
 
 
 def printable(text: str) -> str:
@@ -538,40 +482,32 @@ def printable(text: str) -> str:
 
 
 class RelayerApp(FastAPI):
-    """FastAPI whose document also describes the body that it does not read itself, and the settings' errors."""
+    """FastAPI whose document also describes the body that it does not read itself."""
 
     def openapi(self) -> dict[str, Any]:
         """Add what FastAPI cannot know."""
         if self.openapi_schema is None:
-            document = super().openapi()
+            models = super().openapi()["components"]["schemas"]
             body = schemas.UpdateBody.model_json_schema(
                 ref_template="#/components/schemas/{model}"
             )
-            if self.state.backend.settings.key_seed_required:
-                body["required"].append("keySeed")
-            models = document["components"]["schemas"]
             models.update(body.pop("$defs"))
             models["UpdateBody"] = body
-            if self.state.backend.settings.error_shape == "flat":
-                models["ErrorResponse"] = schemas.FlatError.model_json_schema()
         return self.openapi_schema or {}
 
 
-def build_app(
-    backend: Backend, counts: RequestCounts, clock: Callable[[], float]
-) -> FastAPI:
+def build_app(backend: Backend, counts: RequestCounts) -> FastAPI:
     """Put the endpoints of a relayer together."""
     handlers: dict[Any, Any] = {
         ApiError: api_error,
         RequestValidationError: invalid_request,
         HTTPException: http_error,
-        Unsaved: unsaved,
         Exception: internal_error,
     }
     app = RelayerApp(
         title="Embedded relayer",
         version="3",
-        description=f"Serves {backend.source.label}. Trades need the header {KEY_HEADER}.",
+        description=f"Serves {backend.source.name}. Trades need the header {KEY_HEADER}.",
         docs_url=None,
         redoc_url=None,
         exception_handlers=handlers,
@@ -593,7 +529,6 @@ def build_app(
         settings=backend.settings,
         counts=counts,
         paths=paths,
-        clock=clock,
     )
     # Added last, so that it comes first: requests for others are not even counted.
     # Starlette does not look at ports.

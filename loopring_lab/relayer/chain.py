@@ -18,15 +18,13 @@ from typing import Any
 
 from loopring_lab.bounded import parse_json, to_json, whole_or_text
 from loopring_lab.errors import UnexpectedAnswer
-from loopring_lab.relayer.network import drawn
 from loopring_lab.relayer.settings import Settings
 
 BLOCKS = Path(__file__).with_name("demo") / "blocks.jsonl.gz"
 
 MAX_BYTES = 1 << 20  # of a request: a batch of 100 calls has 20,000
 CONFIRMED = 96  # L1 blocks after the last submission; clients leave out the newest 64
-# A choice, so that whoever asks again in short ranges finds what was left out.
-SMALL_RANGE = 1_000  # L1 blocks of a question that gets every log, whatever is left out of larger ones
+MOST_IN_BATCH = 100  # as many as public Ethereum endpoints answer
 
 # Functions of ERC-20 contracts: the first four bytes of the hash of their signature.
 SYMBOL = "0x95d89b41"
@@ -38,7 +36,6 @@ INVALID_REQUEST = -32600
 NO_METHOD = -32601
 INVALID_PARAMS = -32602
 REFUSED = -32000
-LIMIT = -32005
 REVERTED = 3
 
 # Numbers of the JSON-RPC interface of Ethereum: hex without leading zeros, here of at most 64 bits.
@@ -105,42 +102,30 @@ class Endpoint:
         self._lock = threading.Lock()
 
     def answer(self, body: bytes) -> str:
-        """Answer the body of a request, of one call or of several; nothing is said to notifications."""
+        """Answer the body of a request, of one call or of several."""
         try:
             asked = parse_json(body, "body", size=MAX_BYTES, number=whole_or_text)
         except UnexpectedAnswer:
-            problem = RpcProblem(
-                PARSE_ERROR,
-                f"parse error: expected JSON of at most {MAX_BYTES} bytes",
-            )
-            return _error(None, problem)
+            problem = f"parse error: expected JSON of at most {MAX_BYTES} bytes"
+            return _error(None, RpcProblem(PARSE_ERROR, problem))
         with self._lock:
             if not isinstance(asked, list):
                 return self._answer_one(asked)
-            most = self._settings.rpc_batch
-            if not 0 < len(asked) <= most:
-                allowed = (
-                    f"batches may have 1 to {most} requests"
-                    if most
-                    else "batches are not supported"
+            if not 0 < len(asked) <= MOST_IN_BATCH:
+                problem = (
+                    f"invalid request: batches may have 1 to {MOST_IN_BATCH} requests"
                 )
-                return _error(
-                    None,
-                    RpcProblem(INVALID_REQUEST, f"invalid request: {allowed}"),
-                )
+                return _error(None, RpcProblem(INVALID_REQUEST, problem))
             answers = [self._answer_one(one) for one in asked]
-        spoken = [answer for answer in answers if answer]
-        return f"[{','.join(spoken)}]" if spoken else ""
+        return f"[{','.join(answers)}]"
 
     def _answer_one(self, asked: Any) -> str:
-        """Return the answer to one request, which is empty for a notification."""
         asked = asked if isinstance(asked, dict) else {}
         call_id = asked.get("id")
         try:
-            result = self._result(asked)
+            return _answer(call_id, "result", self._result(asked))
         except RpcProblem as problem:
             return _error(call_id, problem)
-        return _answer(call_id, "result", result) if "id" in asked else ""
 
     def _result(self, asked: Record) -> Any:
         params = asked.get("params", [])
@@ -152,7 +137,7 @@ class Endpoint:
         chain: Chain | None = getattr(self._source, "chain", None)
         # The blocks name their exchange, so another exchange has none.
         if chain is None or chain.exchange != self._settings.exchange.lower():
-            problem = f"{self._source.label} has no chain: serve the default world and exchange instead"
+            problem = f"{self._source.name} has no chain: serve the default world and exchange instead"
             raise RpcProblem(REFUSED, problem)
         asked_for = params[0] if params else None
         match asked.get("method"):
@@ -163,7 +148,7 @@ class Endpoint:
             case "eth_getLogs":
                 return self._find_logs(chain, _object(asked_for))
             case "eth_getTransactionByHash":
-                return self._find_transaction(chain, str(asked_for).lower())
+                return chain.transaction(str(asked_for).lower())
             case "eth_call":
                 return self._call_contract(_object(asked_for))
         raise RpcProblem(NO_METHOD, "the method does not exist or is not available")
@@ -182,30 +167,9 @@ class Endpoint:
         if not isinstance(filters, list):
             raise RpcProblem(INVALID_PARAMS, "invalid params: expected a list topics")
         topics = [_options(topic) for topic in filters]
-        most_blocks = self._settings.rpc_log_blocks
-        most_logs = self._settings.rpc_log_results
-        count = last - first + 1
-        if most_blocks is not None and count > most_blocks:
-            raise RpcProblem(
-                LIMIT,
-                f"eth_getLogs is limited to a range of {most_blocks} blocks",
-            )
         if addresses and chain.exchange not in addresses:
             return []
-        logs = [log for log in chain.logs(first, last) if _matches(log, topics)]
-        if most_logs is not None and len(logs) > most_logs:
-            raise RpcProblem(LIMIT, f"query returned more than {most_logs} results")
-        if count <= SMALL_RANGE:
-            return logs
-        seed = self._settings.fault_seed
-        share = self._settings.rpc_omitted_logs
-        return [log for log in logs if drawn(seed, f"log {log['topics']}") >= share]
-
-    def _find_transaction(self, chain: Chain, transaction_hash: str) -> Record | None:
-        draw = drawn(self._settings.fault_seed, f"body {transaction_hash}")
-        if draw < self._settings.rpc_missing_bodies:
-            return None
-        return chain.transaction(transaction_hash)
+        return [log for log in chain.logs(first, last) if _matches(log, topics)]
 
     def _call_contract(self, asked: Record) -> str:
         """Answer symbol() and decimals() of a token; other addresses have no contract, and answer nothing."""

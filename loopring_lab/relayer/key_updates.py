@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import re
-import time
 from codecs import BOM_UTF8
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import cached_property
 from hashlib import sha256
-from typing import Any
+from typing import Any, NamedTuple
 
 from pydantic import ValidationError
 
@@ -18,9 +17,8 @@ from loopring_lab.bounded import PLAIN_INTEGER, parse_json
 from loopring_lab.errors import ProtocolError, UnexpectedAnswer
 from loopring_lab.relayer.accounts import Accounts
 from loopring_lab.relayer.pages import Source
-from loopring_lab.relayer.schemas import ApiError, Code, UpdateBody
+from loopring_lab.relayer.schemas import ApiError, Code, Status, UpdateBody
 from loopring_lab.relayer.settings import Settings
-from loopring_lab.relayer.store import KeyChange, StoredUpdate
 
 MAX_BODY_BYTES = 16_384  # the longest honest body has about 2,000
 MAX_VOLUME = 2**96 - 1  # amounts of the exchange are uint96
@@ -28,6 +26,24 @@ MAX_VOLUME = 2**96 - 1  # amounts of the exchange are uint96
 HEX = re.compile(r"0x([0-9a-fA-F]{2}){1,256}")
 # The path of a member as a message may show it.
 MEMBER = re.compile(r"[A-Za-z.]{1,40}")
+
+
+class Update(NamedTuple):
+    """An accepted key update, with the fee in smallest units; times in milliseconds since the epoch."""
+
+    number: int
+    body: UpdateBody
+    hash: str
+    fee: int
+    received_at: int
+    changed_at: int
+    status: Status = "received"
+    reason: str = ""
+
+    @property
+    def is_pending(self) -> bool:
+        """Whether its outcome is still open."""
+        return self.status in ("received", "processing")
 
 
 class KeyUpdates:
@@ -38,13 +54,14 @@ class KeyUpdates:
         accounts: Accounts,
         source: Source,
         settings: Settings,
-        now: Callable[[], float] = time.time,
+        now: Callable[[], float],
     ) -> None:
         """Take whose keys can be updated, and a clock in seconds since the epoch."""
         self._accounts = accounts
         self._source = source
         self._settings = settings
         self._now = now
+        self._updates: list[Update] = []
 
     @property
     def time_ms(self) -> int:
@@ -54,16 +71,20 @@ class KeyUpdates:
     @cached_property
     def fees(self) -> dict[int, tuple[str, int]]:
         """Token ids that can pay for a key update, each with its symbol and fee in smallest units."""
-        found = {}
-        for symbol, fee in self._settings.update_fees.items():
-            for token in self._source.tokens():
-                # Where symbols repeat, the first counts.
-                if token.get("symbol") == symbol and "tokenId" in token:
-                    found[token["tokenId"]] = (symbol, fee)
-                    break
-        return found
+        ids = {token["symbol"]: token["tokenId"] for token in self._source.tokens()}
+        return {
+            ids[symbol]: (symbol, fee)
+            for symbol, fee in self._settings.update_fees.items()
+            if symbol in ids
+        }
 
-    def submit(self, body: UpdateBody, header: str) -> tuple[StoredUpdate, bool]:
+    def of_account(self, account_id: int) -> list[Update]:
+        """Return every update that was accepted for an account, newest first."""
+        with self._accounts.lock:
+            newest_first = self._updates[::-1]
+        return [each for each in newest_first if each.body.account_id == account_id]
+
+    def submit(self, body: UpdateBody, header: str) -> tuple[Update, bool]:
         """Accept a request, or find it pending already; return the update and whether it was pending."""
         settings = self._settings
         if body.exchange.lower() != settings.exchange.lower():
@@ -72,7 +93,10 @@ class KeyUpdates:
                 f"exchange: expected {settings.exchange}",
             )
         self._accounts.find(body.account_id, body.owner)
-        seed = self._key_seed(body)
+        # So ends the text that clients of the exchange let the owner sign.
+        end = f"with key nonce: {body.nonce}"
+        if not body.key_seed.endswith(end):
+            raise ApiError(Code.INVALID_ARGUMENT, f"keySeed: must end with {end!r}")
         signer = required_signer(
             body,
             {
@@ -80,39 +104,31 @@ class KeyUpdates:
                 **settings.wallet_factories,
             },
         )
-        digest = check_signature(body, header, signer, settings)
+        digest = check_signature(body, header, signer, settings.chain_id)
         # What makes two requests the same: all that was signed, and what the digest leaves out.
         salt = body.counter_factual_info and body.counter_factual_info.wallet_salt
         request_hash = (
             "0x" + sha256(digest + f"{body.key_seed} {salt}".encode()).hexdigest()
         )
         # Nobody else's update may come between the check and the acceptance.
-        with self._accounts.store.transaction():
-            pending = self._accounts.store.pending(body.account_id)
-            if pending is None:
-                return self._accept(body, seed, request_hash), False
-        if pending.change.hash != request_hash:
-            raise ApiError(
-                Code.DUPLICATE,
-                "another update of this account is pending: try again later",
-            )
-        return pending, True
+        with self._accounts.lock:
+            for update in self.of_account(body.account_id):
+                if not update.is_pending:
+                    continue
+                if update.hash == request_hash:
+                    return update, True
+                raise ApiError(
+                    Code.DUPLICATE,
+                    "another update of this account is pending: try again later",
+                )
+            return self._accept(body, request_hash), False
 
-    def _key_seed(self, body: UpdateBody) -> str:
-        if body.key_seed is None and not self._settings.key_seed_required:
-            return protocol.key_seed(body.exchange, body.nonce)
-        # So ends the text that clients of the exchange let the owner sign.
-        end = f"with key nonce: {body.nonce}"
-        if body.key_seed is None or not body.key_seed.endswith(end):
-            raise ApiError(Code.INVALID_ARGUMENT, f"keySeed: must end with {end!r}")
-        return body.key_seed
-
-    def _accept(self, body: UpdateBody, seed: str, request_hash: str) -> StoredUpdate:
-        nonce = self._accounts.find(body.account_id, body.owner).nonce
-        if body.nonce != nonce:
+    def _accept(self, body: UpdateBody, request_hash: str) -> Update:
+        account = self._accounts.find(body.account_id, body.owner)
+        if body.nonce != account.nonce:
             raise ApiError(
                 Code.WRONG_NONCE,
-                f"nonce: expected the account's, {nonce}, got {body.nonce}",
+                f"nonce: expected the account's, {account.nonce}, got {body.nonce}",
             )
         now = self._now()
         if body.valid_until <= now:
@@ -120,19 +136,14 @@ class KeyUpdates:
                 Code.INVALID_ARGUMENT,
                 f"validUntil: must be later than now, {int(now)}",
             )
-        # Keys are stored in one form, whatever the client wrote.
-        change = KeyChange(
-            account=body.account_id,
-            hash=request_hash,
-            x=f"{int(body.public_key.x, 16):#066x}",
-            y=f"{int(body.public_key.y, 16):#066x}",
-            nonce=nonce,
-            key_seed=seed,
-            fee_token=body.max_fee.token_id,
-            fee=str(self._fee(body)),
-            valid_until=body.valid_until,
-        )
-        return self._accounts.store.accept(change, self.time_ms)
+        fee = self._fee(body)
+        # Updates are counted over all accounts, as the setting fail_updates does.
+        number = len(self._updates) + 1
+        received_at = self.time_ms
+        update = Update(number, body, request_hash, fee, received_at, received_at)
+        self._updates.append(update)
+        self._accounts.held[account.id] = account._replace(is_frozen=True)
+        return update
 
     def _fee(self, body: UpdateBody) -> int:
         if body.max_fee.token_id not in self.fees:
@@ -151,13 +162,34 @@ class KeyUpdates:
 
     def step(self) -> int:
         """Advance every pending update by one step, and return how many moved."""
-        return self._accounts.store.step(self.time_ms, self._failure)
+        with self._accounts.lock:
+            pending = [update for update in self._updates if update.is_pending]
+            for update in pending:
+                self._updates[update.number - 1] = self._moved(update)
+        return len(pending)
 
-    def _failure(self, update: StoredUpdate) -> str:
-        """Return why an update fails in its last step, or nothing."""
-        if update.change.valid_until <= self._now():
-            return "validUntil has passed"
-        return self._settings.fail_updates.get(update.number, "")
+    def _moved(self, update: Update) -> Update:
+        """Return an update one step further; the last step gives the account its new key, or a reason why not."""
+        update = update._replace(changed_at=self.time_ms)
+        if update.status == "received":
+            return update._replace(status="processing")
+        body = update.body
+        account = self._accounts.held[body.account_id]._replace(is_frozen=False)
+        reason = self._settings.fail_updates.get(update.number, "")
+        if body.valid_until <= self._now():
+            reason = "validUntil has passed"
+        if reason:
+            self._accounts.held[account.id] = account
+            return update._replace(status="failed", reason=reason)
+        # Keys are stored in one form, whatever the client wrote.
+        self._accounts.held[account.id] = account._replace(
+            x=f"{int(body.public_key.x, 16):#066x}",
+            y=f"{int(body.public_key.y, 16):#066x}",
+            key_seed=body.key_seed,
+            nonce=account.nonce + 1,
+            key_nonce=account.key_nonce + 1,
+        )
+        return update._replace(status="processed")
 
 
 def read_update(data: bytes) -> UpdateBody:
@@ -220,9 +252,7 @@ def required_signer(body: UpdateBody, factories: Mapping[str, str]) -> str:
     return info.wallet_owner
 
 
-def check_signature(
-    body: UpdateBody, header: str, signer: str, settings: Settings
-) -> bytes:
+def check_signature(body: UpdateBody, header: str, signer: str, chain_id: int) -> bytes:
     """Check that the signer signed a request, and return the digest that was signed."""
     if not HEX.fullmatch(header):
         raise ApiError(
@@ -237,19 +267,17 @@ def check_signature(
             Code.INVALID_ARGUMENT,
             "ecdsaSignature: must be the same as the header X-API-SIG",
         )
-    digest = _digest(body, settings.chain_id)
+    digest = _digest(body, chain_id)
     # Whoever signed is found from the signature; that it verifies says nothing by itself.
     try:
-        recovered = protocol.recover_signer(
-            digest, header, accept_bare=settings.bare_signatures
-        )
+        recovered = protocol.recover_signer(digest, header, accept_bare=True)
     except ProtocolError as error:
         raise ApiError(
-            settings.bad_signature_code, f"invalid ECDSA signature: {error}"
+            Code.WRONG_SIGNATURE, f"invalid ECDSA signature: {error}"
         ) from None
     if recovered.lower() != signer.lower():
         raise ApiError(
-            settings.bad_signature_code,
+            Code.WRONG_SIGNATURE,
             "invalid ECDSA signature: the owner did not sign this request",
         )
     return digest

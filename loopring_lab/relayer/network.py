@@ -1,37 +1,28 @@
-"""What a client meets on the way to a relayer: a rate limit, latency, and faults."""
+"""What a client meets on the way to a relayer: a rate limit, latency, and failures."""
 
 from __future__ import annotations
 
 import asyncio
-import socket
-import struct
+import time
 from collections import Counter, deque
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from hashlib import sha256
 
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from loopring_lab.relayer.schemas import Code, error_response
-from loopring_lab.relayer.settings import Settings
+from loopring_lab.relayer.settings import Fault, Settings
 
 API = "/api/v3"  # where the contract has every operation
 RPC = "/rpc"  # a choice: no relayer has a chain
 WINDOW_SECONDS = 1.0  # the contract's limit is one of requests per second
-MESSAGES = {
+MESSAGES: dict[Fault, str] = {
     "429": "too many requests",
     "500": "internal error",
     "503": "service unavailable",
 }
-
-# Closing a socket with a linger time of 0 makes the kernel send RST instead of FIN.
-NO_LINGER = struct.pack("ii", 1, 0)
-
-
-def drawn(seed: int, what: object) -> float:
-    """Draw what decides whether something meets a fault: a number below 1, always the same for a seed."""
-    digest = sha256(f"{seed} {what}".encode()).digest()
-    return int.from_bytes(digest[:6]) / 2**48
+# A choice: clients that try four times get through.
+MOST_FAULTS_IN_A_ROW = 3
 
 
 @dataclass
@@ -46,17 +37,15 @@ class RequestCounts:
 class RateLimiter:
     """A sliding window: at most `limit` requests per endpoint in any second."""
 
-    def __init__(self, limit: int | None, clock: Callable[[], float]) -> None:
-        """Take None for no limit, and a clock in seconds."""
+    def __init__(self, limit: int | None) -> None:
+        """Take None for no limit."""
         self._limit = limit
-        self._clock = clock
         self._accepted: dict[str, deque[float]] = {}
 
-    def accepts(self, endpoint: str) -> bool:
-        """Return whether a request may pass now; rejected requests do not count against later ones."""
+    def accepts(self, endpoint: str, now: float) -> bool:
+        """Return whether a request may pass at a time in seconds; rejected ones do not count against later ones."""
         if self._limit is None:
             return True
-        now = self._clock()
         times = self._accepted.setdefault(endpoint, deque(maxlen=self._limit))
         if len(times) == self._limit and now - times[0] < WINDOW_SECONDS:
             return False
@@ -66,31 +55,32 @@ class RateLimiter:
 
 
 class FaultSchedule:
-    """Decides which requests meet which fault, from the seed and the number of the request alone."""
+    """Decides which requests fail, from the number of the request alone, so that runs can be repeated."""
 
     def __init__(self, settings: Settings) -> None:
-        """Take the shares of the faults, and the seed."""
-        self._settings = settings
+        """Take the shares of the faults."""
+        self._shares = settings.faults
         self._number = 0
         self._in_a_row: Counter[bytes] = Counter()
 
-    def next_fault(self, url: bytes) -> str | None:
+    def next_fault(self, url: bytes) -> Fault | None:
         """Return the fault of the next request, if it meets one."""
-        if not self._settings.faults:
+        if not self._shares:
             return None
         self._number += 1
         fault = self._draw()
         # Whoever tries again often enough gets through.
-        if fault is None or self._in_a_row[url] >= self._settings.max_faults_in_a_row:
+        if fault is None or self._in_a_row[url] >= MOST_FAULTS_IN_A_ROW:
             del self._in_a_row[url]
             return None
         self._in_a_row[url] += 1
         return fault
 
-    def _draw(self) -> str | None:
-        draw = drawn(self._settings.fault_seed, self._number)
+    def _draw(self) -> Fault | None:
+        digest = sha256(f"1 {self._number}".encode()).digest()
+        draw = int.from_bytes(digest[:6]) / 2**48
         # The draw falls into the share of one fault, or beyond all of them.
-        for fault, probability in self._settings.faults.items():
+        for fault, probability in self._shares.items():
             if draw < probability:
                 return fault
             draw -= probability
@@ -98,7 +88,7 @@ class FaultSchedule:
 
 
 class NetworkConditions:
-    """ASGI middleware that counts, limits, delays and disturbs requests before the relayer serves them."""
+    """ASGI middleware that counts, limits, delays and fails requests before the relayer serves them."""
 
     def __init__(
         self,
@@ -106,108 +96,40 @@ class NetworkConditions:
         settings: Settings,
         counts: RequestCounts,
         paths: frozenset[str],
-        clock: Callable[[], float],
     ) -> None:
-        """Disturb requests of the given paths only."""
+        """Affect requests of the given paths only."""
         self._app = app
-        self._settings = settings
+        self._latency = settings.latency
         self._counts = counts
         self._paths = paths
-        self._limiter = RateLimiter(settings.rate_limit, clock)
+        self._limiter = RateLimiter(settings.rate_limit)
         self._faults = FaultSchedule(settings)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve a request, or what stands in its place."""
+        """Serve a request, or an error in its place."""
         # The documentation is never disturbed.
         if scope["type"] != "http" or scope["path"] not in self._paths:
             await self._app(scope, receive, send)
             return
+        # Counted when it comes, not when it is answered: latency does not widen the limit.
+        fault = self._fault(scope)
+        if self._latency:
+            await asyncio.sleep(self._latency)
+        app = self._app
+        if fault is not None:
+            app = error_response(Code.UNKNOWN, MESSAGES[fault], int(fault))
+        await app(scope, receive, send)
+
+    def _fault(self, scope: Scope) -> Fault | None:
+        """Count a request, and return the failure that it meets, if any."""
         endpoint = scope["path"].removeprefix(API)
         self._counts.requests[endpoint] += 1
-        # Counted when it comes, not when it is answered: latency does not widen the limit.
-        is_accepted = self._limiter.accepts(endpoint)
-        if self._settings.latency:
-            await asyncio.sleep(self._settings.latency)
-        if is_accepted:
-            await self._serve(scope, receive, send)
-        else:
+        if not self._limiter.accepts(endpoint, time.monotonic()):
             self._counts.rate_limited[endpoint] += 1
-            await self._send_error("429", scope, receive, send)
-
-    async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
+            return "429"
         fault = self._faults.next_fault(
             scope["raw_path"] + b"?" + scope["query_string"]
         )
-        if fault is None:
-            await self._app(scope, receive, send)
-            return
-        self._counts.faults[fault] += 1
-        if fault in MESSAGES:
-            await self._send_error(fault, scope, receive, send)
-        elif fault == "reset":
-            await _reset(scope, receive)
-        else:
-            await self._stall(fault == "slow", scope, receive, send)
-
-    async def _send_error(
-        self, fault: str, scope: Scope, receive: Receive, send: Send
-    ) -> None:
-        headers = None
-        if fault == "429" and self._settings.retry_after:
-            headers = {"Retry-After": "1"}
-        shape = self._settings.error_shape
-        response = error_response(
-            shape, Code.UNKNOWN, MESSAGES[fault], int(fault), headers
-        )
-        await response(scope, receive, send)
-
-    async def _stall(
-        self, resumes: bool, scope: Scope, receive: Receive, send: Send
-    ) -> None:
-        """Send the head and half of the body; then either the rest after a while, or close the connection."""
-        messages: list[Message] = []
-
-        async def collect(message: Message) -> None:
-            messages.append(message)
-
-        await self._app(scope, receive, collect)
-        # The head announces the length of the whole body.
-        body = b"".join(message.get("body", b"") for message in messages)
-        half = len(body) // 2
-        await send(messages[0])
-        await send(
-            {
-                "type": "http.response.body",
-                "body": body[:half],
-                "more_body": True,
-            }
-        )
-        if resumes:
-            await asyncio.sleep(self._settings.slow_seconds)
-            await send({"type": "http.response.body", "body": body[half:]})
-        else:
-            _transport(scope).close()
-            await _wait_until_closed(receive)
-
-
-async def _reset(scope: Scope, receive: Receive) -> None:
-    transport = _transport(scope)
-    transport.get_extra_info("socket").setsockopt(
-        socket.SOL_SOCKET, socket.SO_LINGER, NO_LINGER
-    )
-    transport.abort()
-    await _wait_until_closed(receive)
-
-
-def _transport(scope: Scope) -> asyncio.Transport:
-    """Return the connection of a request, which the relayer's own protocol class puts there."""
-    transport: asyncio.Transport = scope["state"]["transport"]
-    return transport
-
-
-async def _wait_until_closed(receive: Receive) -> None:
-    """Wait until the server has noticed that the connection is closed; otherwise it would try to respond."""
-    while True:
-        message = await receive()
-        if message["type"] == "http.disconnect":
-            return
+        if fault is not None:
+            self._counts.faults[fault] += 1
+        return fault

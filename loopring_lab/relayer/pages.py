@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_left
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
@@ -15,7 +15,6 @@ from loopring_lab.relayer.rows import (
     POOL,
     POOL_PREFIX,
     Row,
-    format_row,
     rows_json,
 )
 
@@ -24,8 +23,8 @@ if TYPE_CHECKING:
 
 # The number of a row that no history reaches.
 NEVER = 1 << 40
-# An odd multiplier permutes the 32-bit numbers, so no two rows tie; this one, from Knuth, spreads them well.
-SHUFFLE = 0x9E3779B1
+# Newest rows of each account that are held back at first if histories grow: two pages are still to come.
+RESERVE = 100
 
 
 class RowKey(NamedTuple):
@@ -54,10 +53,6 @@ class Source(Protocol):
     A source may also have ``planted`` accounts, which are served but not listed, ``outside_prices``, and a
     ``chain``.
     """
-
-    @property
-    def label(self) -> str:
-        """A short description, for captions."""
 
     @property
     def name(self) -> str:
@@ -99,73 +94,60 @@ class History:
     ) -> None:
         """Take the key of every row, what makes a row of its number, and accounts that may have no rows."""
         self.row = row
-        self._keys = list(keys)
+        self.keys = list(keys)
         self._numbers: defaultdict[int, array[int]] = defaultdict(lambda: array("I"))
-        for number, key in enumerate(self._keys):
+        for number, key in enumerate(self.keys):
             self._numbers[key.account].append(number)
-        # The rows that filters select: their numbers by account, market, fill types and whether they are shuffled.
+        # The rows that filters select: their numbers by account, market and fill types.
         self._selected: dict[tuple[object, ...], array[int]] = {}
         self.accounts = sorted({*self._numbers, *accounts})
-        self.market_names = {key.market for key in self._keys if key.market}
+        self.market_names = {key.market for key in self.keys if key.market}
 
     def row_numbers(
         self,
         account: int,
         market: str | None = None,
         fill_types: tuple[str, ...] = FILL_TYPES,
-        *,
-        shuffled: bool = False,
     ) -> Sequence[int]:
         """Return the numbers of the rows that a filter selects; markets are without prefix."""
-        wanted = (account, market, fill_types, shuffled)
+        wanted = (account, market, fill_types)
         # Kept, so that the price of a page does not grow with its offset.
         if wanted not in self._selected:
             selected = []
             for number in self._numbers.get(account, ()):
-                key = self._keys[number]
+                key = self.keys[number]
                 if market in (None, key.market) and key.fill_type in fill_types:
                     selected.append(number)
-            if shuffled:
-                selected.sort(key=_shuffled_place)
             self._selected[wanted] = array("I", selected)
         return self._selected[wanted]
-
-    def fill_type(self, number: int) -> str:
-        """Return the fill type of a row."""
-        return self._keys[number].fill_type
 
     @cached_property
     def orders(self) -> Mapping[str, list[tuple[int, RowKey]]]:
         """The rows of each order, by its hash: their numbers and keys."""
         orders: defaultdict[str, list[tuple[int, RowKey]]] = defaultdict(list)
-        for number, key in enumerate(self._keys):
+        for number, key in enumerate(self.keys):
             if key.order_hash is not None:
                 orders[key.order_hash].append((number, key))
         return orders
 
 
 class Pager:
-    """Serves pages of a history, which grows while it is read if the settings say so."""
+    """Serves pages of a history, newest first; it grows while it is read if the settings say so."""
 
     def __init__(self, history: History, settings: Settings) -> None:
-        """Take the whole history; the settings say how much of it is seen, and in which order."""
+        """Take the whole history; the settings say how much of it is seen."""
         self._history = history
-        self._settings = settings
-        self._is_shuffled = settings.order == "shuffled"
-        self._visible_counts: dict[tuple[int, str], int] = {}
+        self._growth = settings.growth
+        self._length = settings.row_length
+        # How often each account was read.
+        self._reads = Counter[int]()
 
     def page(self, query: TradeQuery) -> tuple[int, str]:
         """Return the total count and the JSON of one page, then let the history grow."""
         numbers = self._matching(query)
-        limit = min(query.limit, self._settings.page_rows or query.limit)
-        rows = self._rows(numbers, query.offset, limit)
-        as_numbers = self._settings.numbers == "number"
-        text = rows_json(rows, as_numbers)
-        # What grows is the history of an account; a search for an order names none.
-        if self._settings.growth and query.account_id:
-            self._grow(query.account_id, query.fill_types)
-        counted = min(len(numbers), self._settings.counted_rows or len(numbers))
-        return counted, text
+        rows = self._rows(numbers, query.offset, query.limit)
+        self._reads[query.account_id] += 1
+        return len(numbers), rows_json(rows)
 
     def rows(self, account_id: int, fill_type: str | None = None) -> list[Row]:
         """Return the rows of an account as they are served now."""
@@ -174,46 +156,22 @@ class Pager:
         return self._rows(numbers, 0, len(numbers))
 
     def _rows(self, numbers: Sequence[int], offset: int, limit: int) -> list[Row]:
-        if self._settings.order == "newest":
-            # Rows are numbered oldest first, so the first page is the end.
-            end = max(len(numbers) - offset, 0)
-            page = numbers[max(end - limit, 0) : end][::-1]
-        else:
-            page = numbers[offset : offset + limit]
-        length = self._settings.row_length
-        prefix = self._settings.prefix
-        return [
-            format_row(self._history.row(number), length, prefix) for number in page
-        ]
+        # Rows are numbered oldest first, so the first page is the end.
+        end = max(len(numbers) - offset, 0)
+        page = numbers[max(end - limit, 0) : end][::-1]
+        return [self._history.row(number)[: self._length] for number in page]
 
     def _matching(self, query: TradeQuery) -> Sequence[int]:
-        """Return the numbers of the rows that a query selects, oldest first unless they are shuffled."""
-        query = self._without_prefix(query)
+        """Return the numbers of the rows that a query selects, oldest first."""
+        query = _without_prefix(query)
         if query.order_hash is None:
             return self._visible(query)
-        found = list(self._matching_order(query, query.order_hash))
-        if self._is_shuffled:
-            found.sort(key=_shuffled_place)
-        return found
-
-    def _without_prefix(self, query: TradeQuery) -> TradeQuery:
-        """Return a query of a market as one of fill types, which is what the name's prefix stands for."""
-        name = query.market
-        # The contract does not say whether LRC-ETH includes the pool's fills, AMM-LRC-ETH; a setting decides.
-        if name is not None and name.startswith(POOL_PREFIX):
-            only = POOL
-        elif name is not None and self._settings.market_filter == "exact":
-            only = BOOK
-        else:
-            return query
-        fill_types = tuple(each for each in query.fill_types if each == only)
-        market = name.removeprefix(POOL_PREFIX)
-        return query._replace(market=market, fill_types=fill_types)
+        return list(self._matching_order(query, query.order_hash))
 
     def _matching_order(self, query: TradeQuery, order_hash: str) -> Iterator[int]:
         """Yield the numbers of the rows of an order that a query selects."""
         for number, key in self._history.orders.get(order_hash, ()):
-            is_visible = number < self._horizon(key.account, key.fill_type)
+            is_visible = number < self._horizon(key.account)
             is_of_account = query.account_id in (0, key.account)
             is_in_market = query.market in (None, key.market)
             is_of_type = key.fill_type in query.fill_types
@@ -221,44 +179,26 @@ class Pager:
                 yield number
 
     def _visible(self, query: TradeQuery) -> Sequence[int]:
-        account = query.account_id
-        fill_types = query.fill_types
         numbers = self._history.row_numbers(
-            account,
-            query.market,
-            fill_types,
-            shuffled=self._is_shuffled,
+            query.account_id, query.market, query.fill_types
         )
-        # The common case, without a new list for each request.
-        if not self._settings.growth:
-            return numbers
-        horizons = {each: self._horizon(account, each) for each in fill_types}
-        return [
-            number
-            for number in numbers
-            if number < horizons[self._history.fill_type(number)]
-        ]
+        return numbers[: bisect_left(numbers, self._horizon(query.account_id))]
 
-    def _horizon(self, account: int, fill_type: str) -> int:
-        """Return the number of the first row of this account and fill type that is still held back."""
-        if not self._settings.growth:
+    def _horizon(self, account: int) -> int:
+        """Return the number of the first row of an account that is still held back."""
+        held_back = RESERVE - self._growth * self._reads[account]
+        if not self._growth or held_back <= 0:
             return NEVER
-        numbers = self._history.row_numbers(account, None, (fill_type,))
-        at_start = max(0, len(numbers) - self._settings.growth_reserve)
-        visible = self._visible_counts.get((account, fill_type), at_start)
-        return numbers[visible] if visible < len(numbers) else NEVER
-
-    def _grow(self, account: int, fill_types: tuple[str, ...]) -> None:
-        """Show the oldest of the rows held back, as often as the settings say."""
-        for _ in range(self._settings.growth):
-            horizon, fill_type = min(
-                (self._horizon(account, each), each) for each in fill_types
-            )
-            if horizon == NEVER:
-                return
-            numbers = self._history.row_numbers(account, None, (fill_type,))
-            self._visible_counts[account, fill_type] = bisect_left(numbers, horizon) + 1
+        numbers = self._history.row_numbers(account)
+        return next(iter(numbers[-held_back:]), NEVER)
 
 
-def _shuffled_place(number: int) -> int:
-    return number * SHUFFLE & 0xFFFFFFFF
+def _without_prefix(query: TradeQuery) -> TradeQuery:
+    """Return a query of a market as one of a fill type, which is what the name's prefix stands for."""
+    name = query.market
+    if name is None:
+        return query
+    only = POOL if name.startswith(POOL_PREFIX) else BOOK
+    fill_types = tuple(each for each in query.fill_types if each == only)
+    market = name.removeprefix(POOL_PREFIX)
+    return query._replace(market=market, fill_types=fill_types)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from enum import IntEnum
 from typing import Annotated, Literal, get_args
 
@@ -11,11 +12,12 @@ from pydantic.alias_generators import to_camel
 from pydantic_core import PydanticCustomError
 from starlette.responses import JSONResponse
 
-from loopring_lab.relayer.settings import Address, ErrorShape
-from loopring_lab.relayer.store import Status
+from loopring_lab.relayer.settings import Address
 
 IGNORED = "Ignored."
 MS = "Milliseconds since the epoch."
+
+Status = Literal["received", "processing", "processed", "failed"]
 
 # Values of 256 bits: keys and hashes. The contract shows them without leading zeros too.
 Hex256 = Annotated[str, StringConstraints(pattern=r"^0x[0-9a-fA-F]{1,64}$")]
@@ -76,21 +78,14 @@ class ApiError(Exception):
 
 
 def error_response(
-    shape: ErrorShape,
     code: int,
     message: str,
     status: int = 400,
-    headers: dict[str, str] | None = None,
+    headers: Mapping[str, str] | None = None,
 ) -> JSONResponse:
-    """Build an error response in the shape of the settings."""
-    if shape == "flat":
-        return JSONResponse({"code": code, "msg": message}, status, headers)
-    # Some deployments were seen to answer so.
-    if shape == "ok" and status == 400:
-        status = 200
-    return JSONResponse(
-        {"resultInfo": {"code": code, "message": message}}, status, headers
-    )
+    """Build an error response in the contract's shape."""
+    content = {"resultInfo": {"code": code, "message": message}}
+    return JSONResponse(content, status, headers)
 
 
 # Responses. FastAPI writes them, and describes them in the OpenAPI document.
@@ -117,31 +112,6 @@ class ErrorResponse(_Record):
     result_info: ResultInfo
 
 
-class FlatError(_Record):
-    """An error, if the setting error_shape is "flat"."""
-
-    code: int
-    msg: str
-
-
-class Amounts(_Record):
-    """Bounds in smallest units."""
-
-    minimum: str
-    maximum: str
-    dust: str
-
-
-class Gas(_Record):
-    """Gas of a withdrawal (distribution) and a deposit."""
-
-    distribution: str
-    deposit: str
-
-
-# Older records of tokens and markets lack some members; what may be missing has a default.
-
-
 class TokenRecord(_Record):
     type: str
     token_id: int
@@ -149,12 +119,16 @@ class TokenRecord(_Record):
     name: str
     address: str
     decimals: int
-    precision: int | None = Field(None, description="A smaller amount counts as zero.")
-    precision_for_order: int | None = None
-    order_amounts: Amounts | None = None
-    lucky_token_amounts: Amounts | None = None
-    fast_withdraw_limit: str | None = None
-    gas_amounts: Gas | None = None
+    precision: int = Field(description="A smaller amount counts as zero.")
+    precision_for_order: int
+    order_amounts: dict[str, str] = Field(
+        description="minimum, maximum and dust in smallest units."
+    )
+    lucky_token_amounts: dict[str, str]
+    fast_withdraw_limit: str
+    gas_amounts: dict[str, str] = Field(
+        description="Of a withdrawal (distribution) and a deposit."
+    )
     enabled: bool = Field(description="Whether deposits and withdrawals are open.")
 
 
@@ -162,59 +136,20 @@ class MarketRecord(_Record):
     market: str
     base_token_id: int
     quote_token_id: int
-    precision_for_price: int | None = None
-    orderbook_agg_levels: int | None = None
+    precision_for_price: int
+    orderbook_agg_levels: int
     enabled: bool
-    status: int | None = Field(None, description="Bit 0: AMM. Bit 1: order book.")
-    created_at: str | None = Field(
-        None, description='Milliseconds since the epoch; "0" is unknown.'
-    )
+    status: int = Field(description="Bit 0: AMM. Bit 1: order book.")
+    created_at: str = Field(description='Milliseconds since the epoch; "0" is unknown.')
 
 
 class MarketsResponse(_Record):
     markets: list[MarketRecord]
 
 
-class PoolTokens(_Record):
-    """Token ids."""
-
-    pooled: list[int] = Field(description="Base and quote.")
-    lp: int | None = Field(None, description="Liquidity token.")
-
-
-class PoolPrecisions(_Record):
-    """Decimal places."""
-
-    price: int
-    amount: int
-
-
-class PoolRecord(_Record):
-    name: str
-    market: str
-    address: str = Field(description="Owner of the pool's account.")
-    version: str
-    tokens: PoolTokens
-    fee_bips: int | None = Field(
-        None, description="Fee in basis points; absent if a recording has none."
-    )
-    precisions: PoolPrecisions | None = None
-    created_at: str | None = Field(
-        None, description='Milliseconds since the epoch; "0" is unknown.'
-    )
-    status: int | None = Field(
-        None,
-        description="7: open. 0: closed. What the bits mean is not documented.",
-    )
-
-
-class PoolsResponse(_Record):
-    pools: list[PoolRecord]
-
-
 class TradesResponse(_Record):
     total_num: int = Field(description="The number of rows that match, on all pages.")
-    trades: list[list[str | float | None]] = Field(
+    trades: list[list[str]] = Field(
         description="createdAt, id, side, size, price, market, feeAmount, blockId, indexInBlock, accountId, "
         "tokenId, storageId, orderHash, role."
     )
@@ -412,8 +347,7 @@ class UpdateBody(_Body):
     max_fee: TokenVolume
     valid_until: Uint32 = Field(description="Seconds since the epoch.")
     nonce: Uint32 = Field(description="The account's nonce.")
-    key_seed: str | None = Field(
-        None,
+    key_seed: str = Field(
         max_length=1000,
         description="The text signed to derive the key; ends in `with key nonce: <n>`.",
     )

@@ -11,14 +11,12 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import replace
 from functools import cache, cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 from weakref import WeakValueDictionary
 
 from uvicorn import Config, Server
-from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from loopring_lab.bounded import parse_json
 from loopring_lab.errors import LabError, RelayerUnreachable
@@ -29,7 +27,6 @@ from loopring_lab.relayer.pages import Pager, Source
 from loopring_lab.relayer.recording import Recording
 from loopring_lab.relayer.rows import RawJson
 from loopring_lab.relayer.settings import Settings
-from loopring_lab.relayer.store import Unsaved
 from loopring_lab.relayer.world import World
 
 if TYPE_CHECKING:
@@ -41,11 +38,8 @@ if TYPE_CHECKING:
 HOST = "127.0.0.1"
 SOURCE_HEADER = "X-Loopring-Lab-Source"
 
-BACKLOG = 256  # connections that wait to be accepted: more than are served at once
-MAX_CONNECTIONS = 200  # a client of the toolkit has 8; beyond it the answer is 503
+BACKLOG = 256  # connections that wait to be accepted
 KEEP_ALIVE_SECONDS = 60  # longer than anybody thinks between two cells
-# So that even absurd headers get an answer in the relayer's shape.
-MAX_HEAD_BYTES = 1 << 20
 # Far longer than either takes, also on a busy machine: what is not done by then has failed.
 START_SECONDS = 20
 STOP_SECONDS = 10
@@ -73,19 +67,13 @@ class Relayer:
         Port on 127.0.0.1; 0 takes a free one.
     api_key : str, optional
         The operator's API key; a random one if absent.
-    clock : callable
-        Returns seconds, for the rate limit.
-    store : str or Path, optional
-        A file that keeps accounts and key updates, as JSON, even if the process is killed; in memory if
-        absent.
     now : callable
         Returns the relayer's time, in seconds since the epoch.
 
     Raises
     ------
     LabError
-        If both `world` and `recording` are given, `source` is given without a recording, or the store
-        belongs to another relayer.
+        If both `world` and `recording` are given, or `source` is given without a recording.
     UnexpectedAnswer
         If the recording is not valid.
 
@@ -93,7 +81,7 @@ class Relayer:
     --------
     >>> with Relayer(World(size=0.01)) as relayer:
     ...     relayer.source, relayer.base_url.startswith("http://127.0.0.1:")
-    ('synthetic world, seed 1', True)
+    ('synthetic world, seed 1, size 0.01', True)
     """
 
     def __init__(
@@ -105,8 +93,6 @@ class Relayer:
         source: str | None = None,
         port: int = 0,
         api_key: str | None = None,
-        clock: Callable[[], float] = time.monotonic,
-        store: str | Path | None = None,
         now: Callable[[], float] = time.time,
     ) -> None:
         if world is not None and recording is not None:
@@ -123,11 +109,9 @@ class Relayer:
         self.settings = settings or Settings()
         self.counts = RequestCounts()
         self._wanted_port = port
-        self._clock = clock
         self._key = api_key or secrets.token_urlsafe(32)
-        self._accounts = Accounts(self._data, self.settings, self._key, store)
+        self._accounts = Accounts(self._data, self.settings, self._key)
         self._updates = KeyUpdates(self._accounts, self._data, self.settings, now)
-        self._worker = Worker(self._updates.step, self.settings.update_seconds)
         self._server: ThreadedServer | None = None
 
     def __repr__(self) -> str:
@@ -166,8 +150,8 @@ class Relayer:
 
     @property
     def source(self) -> str:
-        """A short description of the data, for captions."""
-        return self._data.label
+        """The name of the data."""
+        return getattr(self._data, "label", self._data.name)
 
     @cached_property
     def app(self) -> FastAPI:
@@ -184,19 +168,13 @@ class Relayer:
             self._updates,
             endpoint,
         )
-        return build_app(backend, self.counts, self._clock)
+        return build_app(backend, self.counts)
 
     @cached_property
     def _pager(self) -> Pager:
         return Pager(self._data.history, self.settings)
 
-    def rows(
-        self,
-        account_id: int,
-        fill_type: str | None = None,
-        *,
-        everything: bool = False,
-    ) -> list[Any]:
+    def rows(self, account_id: int, fill_type: str | None = None) -> list[Any]:
         """Return the rows that a client should end up with.
 
         Parameters
@@ -205,19 +183,14 @@ class Relayer:
             Account id.
         fill_type : str or None
             ``amm``, ``dex``, or None for both.
-        everything : bool
-            Whether to include the rows that growth still holds back.
 
         Returns
         -------
-        list of list
-            Rows as served and in the order they are served, with numbers always as strings.
+        list of list of str
+            Rows as served and in the order they are served.
         """
-        pager = self._pager
-        if everything:
-            pager = Pager(self._data.history, replace(self.settings, growth=0))
         found: list[Any] = []
-        for row in pager.rows(account_id, fill_type):
+        for row in self._pager.rows(account_id, fill_type):
             members = [
                 parse_json(member, "row", number=str)
                 if isinstance(member, RawJson)
@@ -232,8 +205,7 @@ class Relayer:
         """Return the L1 signer of an account's owner.
 
         .. warning::
-           A throwaway key: never send value to its address. For a world, whose data is made up, anybody can
-           derive it from the label; for a recording, it derives from a secret of this relayer or its `store`.
+           A throwaway key: never send value to its address. Anybody can derive it from the name of the data.
 
         Parameters
         ----------
@@ -354,11 +326,16 @@ class Relayer:
             If the server does not start in time.
         """
         if self._server is None:
-            server = ThreadedServer(self.app, listen(self._wanted_port), self._data)
+            server = ThreadedServer(
+                self.app,
+                listen(self._wanted_port),
+                self._data,
+                self.step,
+                self.settings.update_seconds,
+            )
             server.start()
             # Only now, so that a relayer that could not start can be started again.
             self._server = server
-            self._worker.start()
             _running[self.base_url] = self
         return self
 
@@ -366,7 +343,6 @@ class Relayer:
         """Stop serving; does nothing if the relayer is not running."""
         if self._server is not None:
             _running.pop(self.base_url, None)
-            self._worker.stop()
             self._server.stop()
             self._server = None
 
@@ -389,24 +365,22 @@ def running(base_url: str) -> Relayer | None:
     return _running.get(base_url)
 
 
-class ConnectionToApp(H11Protocol):
-    """HTTP/1.1 that shows the app its connection, which the faults reset and truncated close."""
-
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Put the connection where `network` finds it."""
-        super().connection_made(transport)
-        self.app_state = {**self.app_state, "transport": transport}
-
-
 class ThreadedServer(Server):
     """A quiet uvicorn server in a thread of its own, which names the data in every response."""
 
-    def __init__(self, app: FastAPI, listener: socket.socket, source: Source) -> None:
-        """Prepare to serve an app on a socket that listens."""
+    def __init__(
+        self,
+        app: FastAPI,
+        listener: socket.socket,
+        source: Source,
+        step: Callable[[], int],
+        step_seconds: float | None,
+    ) -> None:
+        """Prepare to serve an app on a socket that listens, and to take a step at regular intervals."""
         stated = json.dumps({"name": source.name, "synthetic": source.synthetic})
         config = Config(
             app,
-            http=ConnectionToApp,
+            http="h11",
             ws="none",
             lifespan="off",
             # In a notebook every line of a log is noise, and addresses hold account ids.
@@ -417,9 +391,7 @@ class ThreadedServer(Server):
             server_header=False,
             date_header=False,
             headers=[(SOURCE_HEADER, stated)],
-            limit_concurrency=MAX_CONNECTIONS,
             timeout_keep_alive=KEEP_ALIVE_SECONDS,
-            h11_max_incomplete_event_size=MAX_HEAD_BYTES,
         )
         super().__init__(config)
         self.port = listener.getsockname()[1]
@@ -427,6 +399,8 @@ class ThreadedServer(Server):
             target=self._run, name="embedded relayer", daemon=True
         )
         self._listener = listener
+        self._step = step
+        self._step_seconds = step_seconds
         self._is_ready = threading.Event()
         self._is_stopping = asyncio.Event()
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -461,8 +435,13 @@ class ThreadedServer(Server):
     # tests that open a relayer for one question would feel it.
 
     async def main_loop(self) -> None:
-        """Serve until somebody asks to stop."""
-        await self._is_stopping.wait()
+        """Take steps until somebody asks to stop."""
+        while True:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(self._step_seconds):
+                    await self._is_stopping.wait()
+                    return
+            self._step()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Let requests under way finish for a moment, then close every connection."""
@@ -481,41 +460,6 @@ class ThreadedServer(Server):
             connection.transport.abort()
         # The sockets are closed in the next turn of the loop.
         await asyncio.sleep(0)
-
-
-class Worker:
-    """A background thread that takes a step at regular intervals; without an interval it does nothing."""
-
-    def __init__(self, step: Callable[[], int], seconds: float | None) -> None:
-        """Take what to do, and how long to wait in between."""
-        self._step = step
-        self._seconds = seconds
-        self._stop = threading.Event()
-        self._thread: threading.Thread | None = None
-
-    def start(self) -> None:
-        """Begin to take steps."""
-        if self._seconds is not None:
-            self._stop.clear()
-            self._thread = threading.Thread(
-                target=self._run,
-                name="embedded relayer's worker",
-                daemon=True,
-            )
-            self._thread.start()
-
-    def stop(self) -> None:
-        """Take no further step, and return when the one under way has ended."""
-        self._stop.set()
-        if self._thread is not None:
-            self._thread.join()
-            self._thread = None
-
-    def _run(self) -> None:
-        while not self._stop.wait(self._seconds):
-            # Where the file could not be written, the next step makes up for it.
-            with suppress(Unsaved):
-                self._step()
 
 
 def listen(port: int) -> socket.socket:

@@ -114,8 +114,8 @@ class World:
     Examples
     --------
     >>> world = World(seed=1, size=0.01)
-    >>> world.label, len(world.accounts)
-    ('synthetic world, seed 1', 25)
+    >>> world.name, len(world.accounts)
+    ('synthetic world, seed 1, size 0.01', 25)
     >>> World(size=0.01, switched=("2022-07-01", "book")).name
     'synthetic world, seed 1, size 0.01, from 2022-07-01 cheaper book'
     """
@@ -171,14 +171,9 @@ class World:
         return f"World(seed={self.seed}, size={self.size}{settings})"
 
     @property
-    def label(self) -> str:
-        """A short description of the data, for captions."""
-        return f"synthetic world, seed {self.seed}"
-
-    @property
     def name(self) -> str:
-        """The label, with every parameter that differs from its default."""
-        name = self.label
+        """The name that tells this data from all other data: every parameter that differs from its default."""
+        name = f"synthetic world, seed {self.seed}"
         if self._key.thousandths != 1000:
             name += f", size {self._key.thousandths / 1000:g}"
         if self.cheaper != "pool":

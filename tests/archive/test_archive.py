@@ -13,6 +13,7 @@ from pandas.testing import assert_frame_equal
 from support.archive_kills import check
 from support.ledger import Ledger, client_of, count_rows, served
 from support.optional import thorough
+from support.other_wires import ORDERS, Rewired
 
 from loopring_lab.archive import Archive
 from loopring_lab.errors import (
@@ -100,7 +101,7 @@ def test_the_report_says_what_is_held(filled, ledger):
 )
 def test_a_sync_with_nothing_new_asks_at_most_twice(tmp_path, order):
     ledger = Ledger(accounts=2, trades=420)
-    with Relayer(ledger, Settings(order=order)) as relayer:
+    with Relayer(Rewired(ledger, order)) as relayer:
         archive, client = Archive(tmp_path / "a"), client_of(relayer)
         archive.sync(client, accounts=ledger.accounts)
         before = relayer.counts.requests["/user/trades"]
@@ -155,7 +156,7 @@ def test_so_many_new_trades_cost_no_more_than_their_pages_and_two(
     ledger = Growing(500, 273)
     archive = Archive(tmp_path / "a")
     for shown in (273, 273 + fresh):
-        with Relayer(ledger.show(shown), Settings(order=order)) as relayer:
+        with Relayer(Rewired(ledger.show(shown), order)) as relayer:
             report = archive.sync(client_of(relayer), account_id=20_000)
             asked = relayer.counts.requests["/user/trades"]
             truth = count_rows(served(relayer, [20_000]))
@@ -296,10 +297,10 @@ def test_what_the_relayer_lists_no_more_stays(tmp_path):
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("order", ["newest", "oldest", "shuffled"])
+@pytest.mark.parametrize("order", ORDERS)
 def test_a_relayer_that_grows_while_it_is_read_is_whole_in_the_end(tmp_path, order):
     ledger = Ledger(accounts=3, trades=400, seed=4)
-    with Relayer(ledger, Settings(order=order, growth=1, growth_reserve=15)) as relayer:
+    with Relayer(Rewired(ledger, order), Settings(growth=4)) as relayer:
         archive, client = Archive(tmp_path / "a"), client_of(relayer)
         for _ in range(20):
             archive.sync(client, accounts=ledger.accounts)

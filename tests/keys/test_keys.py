@@ -23,6 +23,7 @@ from support.key_update_setup import (
 )
 from support.protocol_vectors import every_vector
 from support.scripted_server import Answer, Request, repeating, scripted
+from support.troubled import troubled
 
 import loopring_lab as lab
 from loopring_lab import protocol
@@ -281,9 +282,13 @@ def test_a_wait_does_not_outlast_its_timeout_because_the_relayer_asks_for_more(s
     ("kind", "taken"), [("truncated", True), ("reset", False), ("500", False)]
 )
 def test_a_lost_answer_is_resolved_by_sending_the_same_again(kind, taken):
-    with key_update_setup(faults={kind: 1.0}, max_faults_in_a_row=1) as setup:
+    with key_update_setup() as setup:
         update = setup.prepare()
-        receipt = update.submit()
+        with (
+            troubled(setup.relayer.base_url, {kind: 1.0}, in_a_row=1) as (url, _),
+            setup.redirected(url),
+        ):
+            receipt = update.submit()
         assert len(receipt.lost) == 1
         assert receipt.is_idempotent is taken
         assert setup.transport.sent[0] == setup.transport.sent[1]

@@ -48,10 +48,9 @@ def serve(world):
     """Start relayers of the small world, or of a recording, with any settings, and give clients of them."""
     made: list[ApiClient] = []
 
-    def make(*, recording=None, clock=None, **settings):
-        more = {} if clock is None else {"clock": clock}
+    def make(*, recording=None, **settings):
         source = world if recording is None else None
-        relayer = Relayer(source, Settings(**settings), recording=recording, **more)
+        relayer = Relayer(source, Settings(**settings), recording=recording)
         made.append(ApiClient(relayer.start()))
         return made[-1]
 
@@ -87,10 +86,10 @@ def relayers():
     made: list[Relayer] = []
     small = World(size=0.002)  # in which no pool has the account id of a vector
 
-    def make(*, store=None, now=None, **settings):
+    def make(*, now=None, **settings):
         more = {} if now is None else {"now": now}
         relayer = Relayer(
-            small, Settings(**{"update_seconds": None, **settings}), store=store, **more
+            small, Settings(**{"update_seconds": None, **settings}), **more
         )
         made.append(relayer.start())
         return relayer

@@ -5,11 +5,10 @@ import json
 
 import pytest
 from support.key_update_requests import get, new_key, request_signature, signed_update
-from support.recorded import save
 
 from loopring_lab import protocol
 from loopring_lab.errors import LabError
-from loopring_lab.relayer import Recording, Relayer, Settings, World
+from loopring_lab.relayer import Relayer, World
 
 ACCOUNT = 10083
 OTHER = 11519
@@ -185,11 +184,6 @@ def test_the_fee_of_an_update(relayers):
         assert code_of(relayer, path, accountId=ACCOUNT, requestType=kind) == 100001
     assert code_of(relayer, path, accountId=ACCOUNT) == 100001
     assert code_of(relayer, path, requestType=2) == 104003
-    strict = relayers(fee_key="required")
-    query = {"accountId": ACCOUNT, "requestType": 2}
-    assert code_of(strict, path, **query) == 104001
-    headers = {"X-API-KEY": strict.api_key}
-    assert get(strict, path, headers, **query).status_code == 200
 
 
 def test_updates_are_listed_newest_first_in_parts(relayers, posters):
@@ -228,46 +222,3 @@ def test_updates_are_listed_newest_first_in_parts(relayers, posters):
     assert code_of(relayer, path, headers) == 104003
     answer = get(relayer, path, headers, accountId=POOL)
     assert answer.json()["totalNum"] == 0
-
-
-def test_updates_keep_the_symbol_of_a_token_that_pays_no_fees_any_more(
-    tmp_path, relayers, posters
-):
-    path = tmp_path / "relayer.json"
-    first = relayers(store=path, update_fees={"LRC": 5})
-    body = signed_update(first, ACCOUNT, maxFee={"tokenId": 1, "volume": "5"})
-    assert posters(first).send(body)[0] == 200
-    first.stop()
-    later = relayers(store=path, update_fees={"ETH": 1})
-    headers = {"X-API-KEY": later.api_key}
-    answer = get(later, "/user/updateInfo", headers, accountId=ACCOUNT)
-    assert answer.status_code == 200, answer.text
-    (record,) = answer.json()["transactions"]
-    assert (record["feeTokenSymbol"], record["feeAmount"]) == ("LRC", "5")
-
-
-def test_updates_name_a_token_by_its_id_where_the_recording_lists_it_no_more(
-    tmp_path, posters
-):
-    folder = tmp_path / "recording"
-    answers = {
-        "markets": {"markets": []},
-        f"trades/{ACCOUNT}-amm": {"totalNum": 0, "trades": []},
-    }
-    settings = Settings(update_fees={"LRC": 5, "ETH": 1}, update_seconds=None)
-    found = []
-    for listed in (
-        [{"tokenId": 1, "symbol": "LRC"}],
-        [{"tokenId": 0, "symbol": "ETH"}],
-    ):
-        save(folder, answers | {"tokens": listed})
-        store = tmp_path / "relayer.json"
-        with Relayer(Recording(folder), settings, store=store) as relayer:
-            if not found:
-                paid = {"tokenId": 1, "volume": "5"}
-                body = signed_update(relayer, ACCOUNT, maxFee=paid)
-                assert posters(relayer).send(body)[0] == 200
-            headers = {"X-API-KEY": relayer.api_key}
-            answer = get(relayer, "/user/updateInfo", headers, accountId=ACCOUNT)
-            found += [one["feeTokenSymbol"] for one in answer.json()["transactions"]]
-    assert found == ["LRC", "1"]

@@ -5,10 +5,7 @@ import logging
 import random
 import socket
 
-import pytest
 import requests
-
-from loopring_lab.relayer import Relayer, World
 
 ACCOUNT = 10083
 API = "/api/v3"
@@ -70,22 +67,6 @@ def test_only_its_own_names_are_answered(relayers):
     assert relayer.counts.requests["/user/trades"] == 0
 
 
-def test_a_recordings_owners_are_a_secret_of_the_relayer(folder, tmp_path):
-    first = Relayer(recording=folder)
-    second = Relayer(recording=folder)
-    addresses = {relayer.signer(7).address for relayer in (first, second)}
-    assert len(addresses) == 2
-    kept = [
-        Relayer(recording=folder, store=tmp_path / "a.json").signer(7).address
-        for _ in range(2)
-    ]
-    assert len({*kept, *addresses}) == 3
-    assert (
-        Relayer(World()).signer(ACCOUNT).address
-        == Relayer(World()).signer(ACCOUNT).address
-    )
-
-
 def odd_requests(port):
     host = b"Host: localhost:%d\r\nConnection: close\r\n" % port
     whole = INFO + host + b"\r\n"
@@ -127,16 +108,3 @@ def test_odd_bytes_leave_no_trace_and_do_no_harm(relayers, capfd, caplog):
         for record in caplog.records
         if record.name.startswith(("uvicorn", "asyncio"))
     ] == []
-
-
-@pytest.mark.thorough
-def test_a_client_beyond_the_most_connections_is_told_to_wait(relayers, monkeypatch):
-    monkeypatch.setattr("loopring_lab.relayer.server.MAX_CONNECTIONS", 5)
-    relayer = relayers()
-    idle = [
-        socket.create_connection(("127.0.0.1", port_of(relayer)), timeout=60)
-        for _ in range(5)
-    ]
-    assert status(relayer, [f"localhost:{port_of(relayer)}"]) == 503
-    for stream in idle:
-        stream.close()

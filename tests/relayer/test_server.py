@@ -91,11 +91,11 @@ def test_a_taken_port_is_a_clear_error(world):
 
 def test_an_address_needs_a_running_relayer(world):
     relayer = Relayer(world)
-    assert repr(relayer) == "Relayer(synthetic world, seed 1, not started)"
+    assert repr(relayer) == f"Relayer({world.name}, not started)"
     with pytest.raises(LabError, match="start"):
         relayer.base_url  # noqa: B018
     with relayer:
-        assert repr(relayer) == f"Relayer(synthetic world, seed 1, {relayer.base_url})"
+        assert repr(relayer) == f"Relayer({world.name}, {relayer.base_url})"
 
 
 def test_a_world_and_a_recording_are_one_too_many(world, tmp_path):

@@ -8,6 +8,7 @@ import pandas as pd
 import pytest
 from pandas.testing import assert_frame_equal
 from support.clients import client_at, client_of
+from support.other_wires import ORDERS, Rewired
 from support.recorded import save
 from support.scripted_server import by_path, scripted
 from support.wire_rows import page, whole
@@ -16,7 +17,7 @@ import loopring_lab as lab
 from loopring_lab import tables
 from loopring_lab.errors import LabError, RelayerError, UnexpectedAnswer
 from loopring_lab.http.transport import Transport
-from loopring_lab.relayer import Relayer, Settings, World
+from loopring_lab.relayer import Relayer, World
 from loopring_lab.sources.client import Client
 
 ACCOUNT = 10083
@@ -101,9 +102,9 @@ def test_a_period_is_half_open_and_utc(client, trades):
     ].min() >= pd.Timestamp("2022-06-01", tz="UTC")
 
 
-@pytest.mark.parametrize("order", ["newest", "oldest", "shuffled"])
+@pytest.mark.parametrize("order", ORDERS)
 def test_a_limit_gives_the_newest(small, order):
-    with Relayer(small, Settings(order=order)) as relayer:
+    with Relayer(Rewired(small, order)) as relayer:
         client = client_of(relayer)
         account = relayer.accounts[0]
         everything = client.trades(account)

@@ -90,8 +90,8 @@ def ask_for_key(relayer: Relayer, account_id: int, key: protocol.L2Key) -> Any:
 
 
 def stored(relayer: Relayer) -> str:
-    """Return everything in the relayer's store, to compare it before and after."""
-    return repr(relayer._accounts.store._contents)
+    """Return what a relayer holds of accounts and key updates, to compare it before and after."""
+    return repr((relayer._accounts.held, relayer._updates._updates))
 
 
 class Poster:

@@ -29,16 +29,17 @@ from support.rollup_kills import FAULTS as FAULTS_OF_CHAINS
 from support.rollup_kills import check as check_blocks
 from support.rollup_kills import last_l1_block, one_at_a_time
 from support.saved_pages import save
+from support.troubled import troubled
 
 from loopring_lab.archive import Archive, from_blocks, imports, sync
 from loopring_lab.engine import database
 from loopring_lab.errors import LabError, NotAnArchive
 from loopring_lab.http.transport import Transport
-from loopring_lab.relayer import Relayer, Settings
+from loopring_lab.relayer import Relayer
 from loopring_lab.rollup import Store, fetching
 from loopring_lab.sources.client import Client
 
-FAULTS = dict.fromkeys(("429", "500", "reset", "truncated", "slow"), 0.02)
+FAULTS = dict.fromkeys(("429", "500", "reset", "truncated"), 0.02)
 # What tells one thing that was added from another, by the columns that work hands over.
 KEYS = (("verbatim",), ("sha256",), ("trade_id", "role"))
 
@@ -155,11 +156,13 @@ RUNS: dict[str, Callable[..., None]] = {
 
 def relayer_host(accounts: int, trades: int):
     """Serve a ledger until stdin ends; tell address and key, and for every line the faults so far."""
-    settings = Settings(faults=FAULTS, slow_seconds=0.1)
-    with Relayer(Ledger(accounts, trades), settings) as relayer:
-        print(relayer.base_url, relayer.api_key[:], flush=True)
+    with (
+        Relayer(Ledger(accounts, trades)) as relayer,
+        troubled(relayer.base_url, FAULTS) as (url, troubles),
+    ):
+        print(url, relayer.api_key[:], flush=True)
         for _ in sys.stdin:
-            print(json.dumps(dict(relayer.counts.faults)), flush=True)
+            print(json.dumps(dict(troubles.counts)), flush=True)
 
 
 # Around them
@@ -317,9 +320,9 @@ def chain(
     """Run a chain whose requests fail; give its address, and its blocks as one reads them one at a time."""
     troubled = {
         "faults": FAULTS_OF_CHAINS,
-        "rpc_omitted_logs": 0.02,
-        "rpc_log_blocks": 20_000,
-        "rpc_batch": 15,
+        "omitted": 0.02,
+        "most_l1_blocks": 20_000,
+        "most_in_batch": 15,
     }
     with ExitStack() as stack:
         served = stack.enter_context(hosted(f"chain_host({troubled})", "rollup_kills"))

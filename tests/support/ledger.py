@@ -21,7 +21,7 @@ Identity = tuple[int, str, str, str, str]
 class Ledger:
     """A source of `accounts` accounts with `trades` trades each."""
 
-    label = name = "ledger"
+    name = "ledger"
     synthetic = True
 
     def __init__(self, accounts: int, trades: int, seed: int = 1):

@@ -6,9 +6,9 @@ import sys
 from typing import Any
 
 import requests
+from support.ethereum_stub import EthereumStub
 from support.settled_world import SettledWorld
 
-from loopring_lab.relayer import Relayer, Settings
 from loopring_lab.rollup import Store, calldata
 
 FIRST_L1 = 11_149_814
@@ -21,12 +21,13 @@ def last_l1_block(blocks: int) -> int:
     return FIRST_L1 + APART * blocks
 
 
-def chain_host(settings: dict[str, Any]):
+def chain_host(quirks: dict[str, Any]):
     """Serve a small world's chain until stdin ends; tell its address, and for every line the faults so far."""
-    with Relayer(SettledWorld(size=0.02), Settings(**settings)) as relayer:
-        print(relayer.rpc_url, relayer.settings.exchange, flush=True)
+    stub = EthereumStub(SettledWorld(size=0.02), **quirks)
+    with stub.served() as url:
+        print(url, stub.exchange, flush=True)
         for _ in sys.stdin:
-            print(json.dumps(dict(relayer.counts.faults)), flush=True)
+            print(json.dumps(dict(stub.troubles.counts)), flush=True)
 
 
 def one_at_a_time(url: str, exchange: str, last: int) -> dict[int, bytes]:

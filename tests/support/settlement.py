@@ -333,7 +333,7 @@ class Settlement:
     def _owner(self, account):
         has_wallet = account == max(self._world.accounts)
         return demo_owner(
-            self._world.label, account, self._settings.exchange, has_wallet
+            self._world.name, account, self._settings.exchange, has_wallet
         )
 
     def _address(self, account):
