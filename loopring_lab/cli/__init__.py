@@ -6,6 +6,7 @@ an exit code: 0 done, 1 something is missing or wrong, 2 the command cannot be c
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 import re
@@ -41,8 +42,6 @@ INCOMPLETE = 1
 FAILED = 2
 # As shells report a program that Ctrl-C ended: 128 and the number of SIGINT.
 INTERRUPTED = 130
-# Ids of accounts are 32 bits on the exchange; 18 digits are what an int64 column surely holds.
-ACCOUNT_ID = re.compile("[0-9]{1,18}")
 # What may be an address in an error of click's.
 ADDRESS = re.compile(r"[^\s'\"=]*://[^\s'\"]*")
 
@@ -108,22 +107,6 @@ def split_arguments(argv: Sequence[str]) -> Words:
     return Words(given[:position], given[position + 1 :])
 
 
-class AccountId(click.ParamType[int]):
-    """An account id: digits only, where int() would also take 1_000 and digits of other scripts."""
-
-    name = "id"
-
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> int:
-        if not ACCOUNT_ID.fullmatch(str(value)):
-            problem = f"{str(value)[:40]!r} is not an account id."
-            if param is not None and param.multiple:
-                problem += " Repeat --account for several."
-            self.fail(problem, param, ctx)
-        return int(value)
-
-
 class Ordered(click.Group):
     """A group whose help lists the commands in the order in which they are written here."""
 
@@ -132,13 +115,16 @@ class Ordered(click.Group):
 
 
 PATH = click.Path(path_type=Path)
-ACCOUNT = AccountId()
+ACCOUNT = click.IntRange(min=0)
 several_accounts = click.option(
     "--account", "accounts", type=ACCOUNT, multiple=True, help="Account id; repeatable."
 )
 base_url = click.option("--base-url", metavar="URL", help="Address of a live relayer.")
 archive_file = click.argument("path", type=PATH, metavar="ARCHIVE")
 block_store = click.argument("path", type=PATH, metavar="STORE")
+json_instead = click.option(
+    "--json", "as_json", is_flag=True, help="Print JSON instead of a table."
+)
 
 
 @click.group(cls=Ordered, context_settings={"help_option_names": ["-h", "--help"]})
@@ -330,68 +316,26 @@ def _parse_setting(argument: str) -> tuple[str, Any]:
 @click.option(
     "--port", type=int, default=0, help="Port to listen on (default: any free one)."
 )
-@click.option("--seed", type=int, help="Seed of the synthetic world (default: 1).")
 @click.option(
-    "--recording", type=PATH, metavar="FOLDER", help="Serve saved responses instead."
-)
-@click.option(
-    "--cheaper",
-    type=click.Choice(["pool", "book", "neither"]),
-    help="The cheaper venue for users of the synthetic world (default: pool).",
-)
-@click.option(
-    "--book-arbitrage",
-    is_flag=True,
-    help="Arbitrageurs of the synthetic world also take the book.",
-)
-@click.option(
-    "--switched",
-    type=(str, str),
-    metavar="DAY VENUE",
-    help="From this day of 2022 on, another venue is the cheaper one, such as 2022-07-01 book.",
+    "--seed", type=int, default=1, help="Seed of the synthetic world (default: 1)."
 )
 @click.option(
     "--set",
     "settings",
     metavar="KEY=VALUE",
     multiple=True,
-    help="A setting of the relayer, such as row_length=13; repeatable.",
+    help="A setting of the relayer, such as latency=0.2; repeatable.",
 )
-@click.option("--show-key", is_flag=True, help="Print the relayer's API key.")  # fmt: skip
-def serve(
-    port: int,
-    seed: int | None,
-    recording: Path | None,
-    cheaper: str | None,
-    book_arbitrage: bool,
-    switched: tuple[str, str] | None,
-    settings: tuple[str, ...],
-    show_key: bool,
-) -> int:
+@click.option("--show-key", is_flag=True, help="Print the relayer's API key.")
+def serve(port: int, seed: int, settings: tuple[str, ...], show_key: bool) -> int:
     """Run the embedded relayer until Ctrl-C.
 
     It listens on this machine only.
     """
     from loopring_lab.relayer import Relayer, Settings, World
 
-    of_world = {
-        "--seed": seed,
-        "--cheaper": cheaper,
-        "--book-arbitrage": book_arbitrage or None,
-        "--switched": switched,
-    }
-    for option, value in of_world.items():
-        _only_one({option: value, "--recording": recording})
     parsed = Settings.from_text(settings)
-    world = None
-    if recording is None:
-        world = World(
-            seed=1 if seed is None else seed,
-            cheaper=cheaper or "pool",
-            book_arbitrage=book_arbitrage,
-            switched=switched,
-        )
-    with Relayer(world, parsed, recording=recording, port=port) as relayer:
+    with Relayer(World(seed=seed), parsed, port=port) as relayer:
         print(greeting(relayer, show_key=show_key), flush=True)
         relayer.run_forever()
     return DONE
@@ -417,26 +361,12 @@ def greeting(relayer: Relayer, *, show_key: bool = False) -> str:
     )
 
 
-def _only_one(options: dict[str, Any]) -> None:
-    given = [name for name, value in options.items() if value is not None]
-    if len(given) > 1:
-        raise click.UsageError(
-            f"{' and '.join(given)} exclude each other. Give one of them."
-        )
-
-
 # Archives of trades
 
 
 @cli.command()
 @archive_file
 @several_accounts
-@click.option(
-    "--accounts-file",
-    type=PATH,
-    metavar="FILE",
-    help="Account ids, one per line; # starts a comment.",
-)
 @click.option(
     "--since", metavar="TIME", help="Only trades since then, such as 2022-03-31 (UTC)."
 )
@@ -449,14 +379,15 @@ def _only_one(options: dict[str, Any]) -> None:
 @click.option(
     "--recording", type=PATH, metavar="FOLDER", help="Folder of saved responses."
 )
+@json_instead
 def sync(
     path: Path,
     accounts: tuple[int, ...],
-    accounts_file: Path | None,
     since: str | None,
     full: bool,
     base_url: str | None,
     recording: Path | None,
+    as_json: bool,
 ) -> int:
     """Download missing trades into an archive.
 
@@ -466,35 +397,29 @@ def sync(
     """
     from loopring_lab.archive import Archive
 
-    _only_one({"--base-url": base_url, "--recording": recording})
-    wanted = list(accounts)
-    if accounts_file is not None:
-        wanted += _read_accounts(accounts_file)
-    if not wanted:
-        raise LabError(
-            "no accounts given. Use --account ID, once per account, or --accounts-file."
-        )
+    if not accounts:
+        raise LabError("no accounts given. Use --account ID, once per account.")
     archive = Archive(path)
     client = _connect(base_url, recording)
     try:
-        return _print_report(
-            archive.sync(client, accounts=wanted, since=since, full=full)
-        )
+        archive.sync(client, accounts=accounts, since=since, full=full)
     except IncompleteHistory as error:
         print(f"loopring-lab: {error}", file=sys.stderr)
-        _print_report(archive.report())
+        print_report(archive.report(), as_json)
         return INCOMPLETE
     finally:
         client.close()
+    return print_report(archive.report(), as_json)
 
 
 @cli.command()
 @archive_file
-def report(path: Path) -> int:
+@json_instead
+def report(path: Path, as_json: bool) -> int:
     """Show what an archive holds, and what is missing."""
     from loopring_lab.archive import Archive
 
-    return _print_report(Archive(path).report())
+    return print_report(Archive(path).report(), as_json)
 
 
 @cli.command("import")
@@ -515,12 +440,14 @@ def report(path: Path) -> int:
     metavar="NAME",
     help="Name of the files' source (default: as their source.json says, or else their folder).",
 )
+@json_instead
 def import_files(
     path: Path,
     files: tuple[Path, ...],
     account: int | None,
     fill_type: str | None,
     source: str | None,
+    as_json: bool,
 ) -> int:
     """Add saved responses to an archive, without a relayer.
 
@@ -530,12 +457,13 @@ def import_files(
 
     archive = Archive(path)
     archive.import_pages(files, account, fill_type, source=source)
-    return _print_report(archive.report())
+    return print_report(archive.report(), as_json)
 
 
 @cli.command()
 @archive_file
-def verify(path: Path) -> int:
+@json_instead
+def verify(path: Path, as_json: bool) -> int:
     """Check every block of an archive for damage.
 
     Read every block of the file and compare it with the checksum that it was written with. The exit code is 0 if
@@ -544,11 +472,11 @@ def verify(path: Path) -> int:
     from loopring_lab.archive import Archive
 
     found = Archive(path).verify()
-    if found.empty:
-        print("every block of the file is as it was written")
-        return DONE
-    print("\n".join(found["problem"]))
-    return INCOMPLETE
+    said = "every block of the file is as it was written"
+    if len(found):
+        said = f"{len(found):,} problems"
+    print_table(found, said, as_json)
+    return INCOMPLETE if len(found) else DONE
 
 
 @cli.command()
@@ -568,61 +496,50 @@ def export(path: Path, folder: Path) -> int:
 def _connect(base_url: str | None, recording: Path | None) -> Client:
     from loopring_lab.sources.connect import connect
 
-    if not base_url:
-        client = connect(recording=recording)
-    elif os.environ.get(API_KEY_VARIABLE) or not sys.stdin.isatty():
-        client = connect(base_url)
-    else:
+    key = None
+    if base_url and not os.environ.get(API_KEY_VARIABLE) and sys.stdin.isatty():
         key = click.prompt("API key (not shown)", hide_input=True)
-        client = connect(base_url, api_key=key)
     # Only `connect(blocks=...)` returns another kind of client.
-    return cast("Client", client)
+    return cast("Client", connect(base_url, api_key=key, recording=recording))
 
 
-def _read_accounts(file: Path) -> list[int]:
-    """Read account ids from a file, one per line."""
-    from loopring_lab.bounded import read_text
-
-    found = []
-    # The line is named in errors, as such files are written by hand.
-    for number, line in enumerate(read_text(file).splitlines(), 1):
-        text = line.partition("#")[0].strip()
-        if not text:
-            continue
-        if not ACCOUNT_ID.fullmatch(text):
-            raise LabError(
-                f"{file}, line {number}: {text[:40]!r} is not an account id. Write one per line."
-            )
-        found.append(int(text))
-    return found
-
-
-def _print_report(report: pd.DataFrame) -> int:
-    print(format_report(report))
-    return DONE if report["complete"].all() else INCOMPLETE
-
-
-def format_report(report: pd.DataFrame) -> str:
-    """Write an archive's report as a table, and below it whether anything is missing."""
-    table = _as_table(report, "first", "last", "synced_at", "checked_at")
-    total = f"{report['rows'].sum():,} trades"
+def print_report(report: pd.DataFrame, as_json: bool) -> int:
+    """Print an archive's report, and below it whether anything is missing; return the exit code."""
     # A history counts as complete by its source's own count.
     lacking = report.loc[~report["complete"], "missing"]
+    said = f"{report['rows'].sum():,} trades"
     if lacking.empty:
-        return f"{table}\n{total}, complete per the source's count"
-    missing = f"{int(lacking.fillna(0).sum()):,} missing"
-    unfinished = int(lacking.isna().sum())
-    if unfinished:
-        missing += f"; {unfinished} histories have not been read completely yet"
-    return f"{table}\n{total}, {missing}. Run sync to download them."
+        said += ", complete per the source's count"
+    else:
+        said += f", {int(lacking.fillna(0).sum()):,} missing"
+        unfinished = int(lacking.isna().sum())
+        if unfinished:
+            said += f"; {unfinished} histories have not been read completely yet"
+        said += ". Run sync to download them."
+    print_table(report, said, as_json)
+    return DONE if lacking.empty else INCOMPLETE
 
 
-def _as_table(report: pd.DataFrame, *times: str) -> str:
-    """Write a report as text, times to the minute, and what is unknown as a question mark."""
-    if report.empty:
-        return "nothing yet"
-    minutes = {name: report[name].dt.strftime("%Y-%m-%d %H:%M") for name in times}
-    return report.assign(**minutes).astype(object).fillna("?").to_string(index=False)
+def print_table(frame: pd.DataFrame, said: str, as_json: bool) -> None:
+    """Print a table, and a sentence below it; or its rows as JSON alone."""
+    if as_json:
+        print(json.dumps(_records(frame), indent=1))
+        return
+    if len(frame):
+        print(_as_text(frame))
+    print(said)
+
+
+def _as_text(frame: pd.DataFrame) -> str:
+    """Write a table as text: times to the minute, and what is unknown as a question mark."""
+    shown = frame.astype(object).fillna("?")
+    for name, times in frame.select_dtypes("datetimetz").items():
+        shown[name] = times.dt.strftime("%Y-%m-%d %H:%M").fillna("?")
+    return shown.to_string(index=False)
+
+
+def _records(frame: pd.DataFrame) -> Any:
+    return json.loads(frame.to_json(orient="records", date_format="iso"))
 
 
 # Stores of blocks
@@ -650,12 +567,14 @@ def blocks() -> None:
     metavar="N",
     help="HTTP requests per second (default: as lab.connect).",
 )
+@json_instead
 def sync_blocks(
     path: Path,
     exchange: str | None,
     from_block: int | None,
     to_block: int | None,
     rate: float | None,
+    as_json: bool,
 ) -> int:
     """Download missing blocks from an Ethereum endpoint.
 
@@ -678,9 +597,9 @@ def sync_blocks(
         )
     except MissingBlocks as error:
         print(f"loopring-lab: {error}", file=sys.stderr)
-        _print_blocks(store.report())
+        print_blocks(store.report(), as_json)
         return INCOMPLETE
-    return _print_blocks(store.report())
+    return print_blocks(store.report(), as_json)
 
 
 @blocks.command("import")
@@ -693,17 +612,13 @@ def sync_blocks(
     metavar="N",
     help="Number of the first block, where nothing else tells it.",
 )
-@click.option(
-    "--source",
-    metavar="NAME",
-    help="Name of the files' source (default: the exchange).",
-)
+@json_instead
 def import_blocks(
     path: Path,
     files: tuple[Path, ...],
     tokens: Path | None,
     first_block: int | None,
-    source: str | None,
+    as_json: bool,
 ) -> int:
     """Add blocks from files, without an endpoint.
 
@@ -712,13 +627,14 @@ def import_blocks(
     from loopring_lab.rollup import Store
 
     store = Store(path)
-    store.import_files(files, tokens=tokens, first_block=first_block, source=source)
-    return _print_blocks(store.report())
+    report = store.import_files(files, tokens=tokens, first_block=first_block)
+    return print_blocks(report, as_json)
 
 
 @blocks.command("check")
 @block_store
-def check_blocks(path: Path) -> int:
+@json_instead
+def check_blocks(path: Path, as_json: bool) -> int:
     """Check what the blocks prove.
 
     Check that no block is missing and that all are as they were submitted. The exit code is 0 if all is well, 1 if
@@ -728,19 +644,25 @@ def check_blocks(path: Path) -> int:
     from loopring_lab.rollup.checks import SHOWN
 
     found = Store(path).check()
-    print(found)
-    if len(found.problems) > SHOWN:
-        print(_as_table(found.problems))
+    if as_json:
+        summary = _records(found.summary.reset_index())
+        both = {"summary": summary, "problems": _records(found.problems)}
+        print(json.dumps(both, indent=1))
+    else:
+        print(found)
+        if len(found.problems) > SHOWN:
+            print(_as_text(found.problems))
     return INCOMPLETE if found.summary["wrong"].any() else DONE
 
 
 @blocks.command("report")
 @block_store
-def report_blocks(path: Path) -> int:
+@json_instead
+def report_blocks(path: Path, as_json: bool) -> int:
     """Show which blocks are held, and how many are missing."""
     from loopring_lab.rollup import Store
 
-    return _print_blocks(Store(path).report())
+    return print_blocks(Store(path).report(), as_json)
 
 
 def _rpc_address() -> SecretText | None:
@@ -755,12 +677,13 @@ def _rpc_address() -> SecretText | None:
     return hide(answer or None)  # type: ignore[no-any-return]
 
 
-def _print_blocks(report: pd.DataFrame) -> int:
-    print(_as_table(report, "first_time", "last_time"))
-    held = f"{report['blocks'].sum():,} blocks"
+def print_blocks(report: pd.DataFrame, as_json: bool) -> int:
+    """Print a store's report, and below it whether anything is missing; return the exit code."""
     missing = int(report["missing"].fillna(0).sum())
+    said = f"{report['blocks'].sum():,} blocks, "
     if missing:
-        print(f"{held}, {missing:,} missing. Run blocks sync to download them.")
-        return INCOMPLETE
-    print(f"{held}, none missing between")
-    return DONE
+        said += f"{missing:,} missing. Run blocks sync to download them."
+    else:
+        said += "none missing between"
+    print_table(report, said, as_json)
+    return INCOMPLETE if missing else DONE

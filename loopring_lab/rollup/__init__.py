@@ -11,8 +11,6 @@ prices, order hashes, orders that were not filled.
 
 from __future__ import annotations
 
-import re
-from binascii import unhexlify
 from collections.abc import Iterable
 from typing import Any
 
@@ -29,8 +27,6 @@ __all__ = [
     "decode",
     "decode_data",
 ]
-
-_HEX = re.compile(rb"(?:0[xX])?[0-9a-fA-F]*\s*")
 
 
 def __dir__() -> list[str]:
@@ -105,14 +101,12 @@ def decode_data(
     >>> lab.rollup.decode_data(bytes(98 + 68)).table("noop").num_rows
     1
     """
-    if isinstance(block_data, (bytes, bytearray, memoryview, str)):
+    if isinstance(block_data, (bytes, str)) or not isinstance(block_data, Iterable):
         return _numbered([RawBlock(_as_bytes(block_data, "block_data"))], first_block)
-    if not isinstance(block_data, Iterable):
-        raise _wrong_kind("block_data", block_data)
-    several = (
+    several = [
         _as_bytes(one, f"block_data[{place}]") for place, one in enumerate(block_data)
-    )
-    return _numbered([RawBlock(data) for data in several], first_block)
+    ]
+    return _numbered(list(map(RawBlock, several)), first_block)
 
 
 def _numbered(raw: list[RawBlock], first_block: int | None) -> Blocks:
@@ -126,30 +120,19 @@ def _numbered(raw: list[RawBlock], first_block: int | None) -> Blocks:
 
 def _as_bytes(given: Any, where: str) -> bytes:
     """Return bytes as they are, and text in hex as the bytes it stands for."""
-    if not isinstance(given, (bytes, bytearray, memoryview, str)):
-        raise _wrong_kind(where, given)
+    if not isinstance(given, (bytes, str)):
+        raise LabError(
+            f"{where}: expected bytes or text in hex, got {type(given).__name__}. Give the calldata."
+        )
     if len(given) > 2 * MAX_CALL + 4:  # in hex, with 0x and white space
         raise BlockError(
             f"{where}: more than {MAX_CALL >> 20} MiB. Give the input of one transaction."
         )
-    if isinstance(given, str):
-        digits = given.strip().encode("utf-8", "replace")
-    else:
-        digits = bytes(given)
-        if not _HEX.fullmatch(digits):
-            return digits
-        digits = digits.strip()
-    if digits[:2] in (b"0x", b"0X"):
-        digits = digits[2:]
+    if isinstance(given, bytes):
+        return given
     try:
-        return unhexlify(digits)
+        return bytes.fromhex(given.strip().removeprefix("0x"))
     except ValueError as error:
         raise BlockError(
             f"{where}: not whole bytes in hex ({error}). Give hex text, or bytes."
         ) from None
-
-
-def _wrong_kind(where: str, given: object) -> LabError:
-    return LabError(
-        f"{where}: expected bytes or text in hex, got {type(given).__name__}. Give the calldata."
-    )

@@ -31,28 +31,44 @@ if TYPE_CHECKING:
 READ_AT_ONCE = 512  # blocks, some 10 MB of their data
 CODEC = "zstd"
 
-# Blocks, each once, in the order in which they came: `data` is what the exchange hashes to `sha256`, compressed
-# with zstd, and `data_size` its length. `number`, the transaction and `form` (the selector of its call, which
-# tells `place`, `block_type` and `auxiliary`) are null until they are known.
-BLOCKS = """
-CREATE TABLE held.blocks (
-    sha256 BLOB NOT NULL,
-    number BIGINT,
-    timestamp BIGINT NOT NULL,
-    l1_block BIGINT,
-    transaction_hash VARCHAR,
-    form VARCHAR,
-    place BIGINT,
-    block_type BIGINT,
-    block_size BIGINT,
-    block_version BIGINT,
-    merkle_root_before BLOB NOT NULL,
-    merkle_root_after BLOB NOT NULL,
-    auxiliary BLOB,
-    data_size BIGINT NOT NULL,
-    data BLOB NOT NULL
-);
-"""
+
+class Fact(NamedTuple):
+    """A fact about a block, which is a column of the file."""
+
+    name: str  # in `Blocks.headers_table` and `RawBlock`
+    column: str
+    kind: str  # its SQL type
+    is_own: bool = (
+        False  # whether the block's data tells it, so that it is always known
+    )
+
+
+# Everything that is known of a block, in the order of the file's columns. What is not the block's own is told by the
+# call, the transaction or the event that submitted it, and is null until somebody tells it. `data` is what the
+# exchange hashes, compressed with zstd, and `form` the selector of the call around it.
+FACTS = (
+    Fact("data_sha256", "sha256", "BLOB", is_own=True),
+    Fact("block_id", "number", "BIGINT"),
+    Fact("timestamp", "timestamp", "BIGINT", is_own=True),
+    Fact("l1_block", "l1_block", "BIGINT"),
+    Fact("transaction_hash", "transaction_hash", "VARCHAR"),
+    Fact("form", "form", "VARCHAR"),
+    Fact("place", "place", "BIGINT"),
+    Fact("block_type", "block_type", "BIGINT"),
+    Fact("block_size", "block_size", "BIGINT"),
+    Fact("block_version", "block_version", "BIGINT"),
+    Fact("merkle_root_before", "merkle_root_before", "BLOB", is_own=True),
+    Fact("merkle_root_after", "merkle_root_after", "BLOB", is_own=True),
+    Fact("auxiliary", "auxiliary", "BLOB"),
+    Fact("data_size", "data_size", "BIGINT", is_own=True),
+    Fact("data", "data", "BLOB", is_own=True),
+)
+TOLD = [fact.column for fact in FACTS if not fact.is_own]
+COLUMNS = ", ".join(
+    f"{fact.column} {fact.kind}{' NOT NULL' if fact.is_own else ''}" for fact in FACTS
+)
+# Blocks, each once, in the order in which they came.
+BLOCKS = f"CREATE TABLE held.blocks ({COLUMNS});"
 # Accounts that amm updates in any block name.
 POOLS = "CREATE TABLE held.pools (account_id BIGINT NOT NULL);"
 # Events of the exchange: a block was submitted.
@@ -83,19 +99,6 @@ KIND = Kind(
     same_source="",
 )
 
-# What a later submission of a block can tell of it.
-TOLD = (
-    *("number", "l1_block", "transaction_hash"),
-    *("form", "place", "block_type", "block_size", "block_version", "auxiliary"),
-)
-FACTS = ("timestamp", "merkle_root_before", "merkle_root_after", "data_size", "data")
-# Of these, what `Blocks.headers_table` has, and what the call around a block says.
-TOLD_BY_HEADERS = (
-    *("timestamp", "merkle_root_before", "merkle_root_after"),
-    *("l1_block", "transaction_hash", "block_type", "block_size", "block_version"),
-)
-TOLD_BY_CALL = {"place": pa.int64(), "auxiliary": pa.binary(), "form": pa.string()}
-
 # Pairs of two blocks with one number, or of two numbers of one block, of which one arrives. `pairs`: which block
 # has which number, as arrived, as held, and as events say.
 REFUSE = """
@@ -125,42 +128,32 @@ WHERE first IN (SELECT sha256 FROM sent) OR second IN (SELECT sha256 FROM sent)
 ORDER BY ALL
 LIMIT 1
 """
-FIRST_TOLD = ", ".join(
-    f"any_value({name} ORDER BY arrival) AS {name}" for name in (*TOLD, *FACTS)
-)
 IS_TOLD_MORE = " OR ".join(
     f"held_blocks.{name} IS NULL AND arrived.{name} IS NOT NULL" for name in TOLD
 )
 FILL_IN = ", ".join(
     f"{name} = coalesce(held_blocks.{name}, arrived.{name})" for name in TOLD
 )
-ARRIVED = ", ".join(f"arrived.{name}" for name in (*TOLD, *FACTS))
 # `arrived`: each block that arrived, with what is known first of it.
 MERGE = f"""
 MERGE INTO held.main.blocks AS held_blocks
 USING (
     SELECT sha256,
-        min(arrival) AS arrival,
-        {FIRST_TOLD}
+        any_value(COLUMNS(* EXCLUDE (sha256, arrival)) ORDER BY arrival)
     FROM sent
     GROUP BY sha256
-    ORDER BY arrival
+    ORDER BY min(arrival)
 ) AS arrived
-ON held_blocks.sha256 = arrived.sha256
+USING (sha256)
 WHEN MATCHED AND ({IS_TOLD_MORE}) THEN UPDATE SET {FILL_IN}
-WHEN NOT MATCHED THEN INSERT (sha256, {", ".join((*TOLD, *FACTS))}) VALUES (arrived.sha256, {ARRIVED})
+WHEN NOT MATCHED THEN INSERT BY NAME
 RETURNING merge_action
 """
 ADD_POOLS = "INSERT INTO held.main.pools SELECT DISTINCT account_id FROM named EXCEPT FROM held.main.pools"
 ADD_EVENTS = "INSERT INTO held.main.events SELECT DISTINCT * FROM found EXCEPT FROM held.main.events"
 INDEX = """
 SELECT
-    number AS block_id,
-    timestamp,
-    l1_block, transaction_hash, form, place,
-    block_type, block_size, block_version,
-    sha256 AS data_sha256,
-    merkle_root_before, merkle_root_after,
+    * EXCLUDE (auxiliary, data_size, data) RENAME (sha256 AS data_sha256, number AS block_id),
     rowid AS held_row
 FROM held.main.blocks
 ORDER BY timestamp, l1_block, place, sha256
@@ -249,12 +242,8 @@ class BlockFile:
         for row in rows.to_pylist():
             auxiliary, size, packed = found[row["data_sha256"]]
             known = {name: row[name] for name in RawBlock._fields if name in row}
-            known |= {
-                "form": row["form"] or "",
-                "place": row["place"] or 0,
-                "auxiliary": auxiliary or b"",
-            }
-            blocks.append(RawBlock(data=self._unpacked(packed, size), **known))
+            data = self._unpacked(packed, size)
+            blocks.append(RawBlock(data, auxiliary=auxiliary or b"", **known))
         return blocks
 
     def batches(self, index: Index, rows: pa.Table, size: int) -> Iterator[Blocks]:
@@ -391,19 +380,15 @@ def _rows_of(blocks: Sequence[RawBlock]) -> tuple[pa.Table, pa.Table]:
     """Return blocks as rows of the store, and the pools that they name; an error names one that cannot be read."""
     read = Blocks(blocks)
     headers = read.headers_table
-    columns = {
-        "number": headers["block_id"],
-        "sha256": headers["data_sha256"],
-    }
-    for name in TOLD_BY_HEADERS:
-        columns[name] = headers[name]
-    for name, kind in TOLD_BY_CALL.items():
-        # Without a call around a block, nothing of its submission is known.
-        told = [getattr(raw, name) if raw.form else None for raw in blocks]
-        columns[name] = pa.array(told, kind)
+    told = dict(zip(headers.column_names, headers.columns, strict=True))
     packed = [pa.compress(raw.data, CODEC, asbytes=True) for raw in blocks]
-    columns["data"] = pa.array(packed, pa.binary())
-    columns["data_size"] = pa.array([len(raw.data) for raw in blocks])
+    told |= {
+        "form": pa.array([raw.form for raw in blocks], pa.string()),
+        "auxiliary": pa.array([raw.auxiliary or None for raw in blocks], pa.binary()),
+        "data": pa.array(packed, pa.binary()),
+        "data_size": pa.array([len(raw.data) for raw in blocks]),
+    }
+    columns = {fact.column: told[fact.name] for fact in FACTS}
     columns["arrival"] = pa.array(range(len(blocks)))
     pools = read.table("amm_update").select(["account"])
     return pa.table(columns), pools.rename_columns(["account_id"])

@@ -39,18 +39,18 @@ ADVICE = "It is cut or damaged, or submits no blocks: get the whole `input` of t
 
 
 class RawBlock(NamedTuple):
-    """One block as bytes, with what is known about its submission."""
+    """One block as bytes, with what is known about its submission; None for what is not."""
 
     data: bytes
     block_type: int | None = None
     block_size: int | None = None
     block_version: int | None = None
     auxiliary: bytes = b""
-    form: str = ""
+    form: str | None = None
     block_id: int | None = None
     l1_block: int | None = None
     transaction_hash: str | None = None
-    place: int = 0
+    place: int | None = None
 
 
 def read(calldata: bytes, where: str = "calldata") -> list[RawBlock]:

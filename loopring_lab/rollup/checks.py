@@ -270,7 +270,8 @@ class _Work:
         if last["block_id"] is not None and header["block_id"] is not None:
             return bool(header["block_id"] == last["block_id"] + 1)
         is_same_call = header["transaction_hash"] == last["transaction_hash"]
-        if is_same_call and header["place"] == last["place"] + 1:
+        # A block that is known by its data alone has no place in a call.
+        if is_same_call and header["place"] and last["place"] == header["place"] - 1:
             return True
         return bool(last["merkle_root_after"] == header["merkle_root_before"])
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -37,16 +37,6 @@ from loopring_lab.rollup.block_file import BlockFile, Submission, refuse_unreada
 from loopring_lab.rollup.calldata import HEADER, SELECTOR, SLOT, RawBlock
 from loopring_lab.rollup.events import EXCHANGES, Log, read_log
 
-ENDINGS = (
-    ".hex",
-    ".bin",
-    ".txt",
-    ".json",
-    ".jsonl",
-    ".ndjson",
-    ".csv",
-    ".parquet",
-)
 HINT = "Save it again, or leave it out; batches committed before it stay."
 # What is committed together: it stays in memory until then.
 BATCH_BLOCKS = 500
@@ -71,18 +61,27 @@ SELECTORS = frozenset(
 )
 # The chains of known exchanges, which blocks do not tell.
 CHAINS = {exchange.lower(): chain_id for chain_id, exchange in EXCHANGES.items()}
-# Names of columns and members: of JSON-RPC, and of the public datasets of BigQuery.
-INPUT = ("input", "data")
-HASH = ("hash", "transaction_hash")
-NUMBER = ("block_number", "blockNumber")
-# Whether a transaction succeeded, or failed: of receipts, of the public datasets, and of explorers and traces.
-SUCCEEDED = ("receipt_status", "receiptStatus", "status", "txreceipt_status", "success")
-FAILED = ("isError", "is_error", "error")
-KNOWN = (*INPUT, *HASH, *NUMBER, *SUCCEEDED, *FAILED)
-# What the first say of a failed transaction, and the others of one that has not failed, as lower-case text.
-NOT_SUCCEEDED = frozenset({"0", "0x0", "false", "fail", "failed", "error", "reverted"})
-NOT_FAILED = frozenset({"", "0", "0x0", "false", "none", "nan"})
-TEXT = b"0123456789abcdefABCDEFxX \t\r\n"
+# Columns of tables and members of JSON, as `_plain` writes their names.
+INPUT = "input"
+HASH = "hash"
+NUMBER = "blocknumber"
+# Columns that tell whether a transaction succeeded, and whether a yes in them says that it did.
+OUTCOMES = {
+    "receiptstatus": True,
+    "txreceiptstatus": True,
+    "status": True,
+    "success": True,
+    "iserror": False,
+    "error": False,
+}
+YES_OR_NO = {
+    "1": True,
+    "0x1": True,
+    "true": True,
+    "0": False,
+    "0x0": False,
+    "false": False,
+}
 
 
 class Call(NamedTuple):
@@ -105,13 +104,11 @@ class Import:
         self,
         store: BlockFile,
         first_block: int | None,
-        source: str | None,
         progress: Progress,
     ) -> None:
         calldata.check_number("first_block", first_block)
         self._store = store
         self._next = first_block
-        self._name = source
         self._progress = progress
         self._exchange = ""
         self._read = 0
@@ -131,21 +128,13 @@ class Import:
         """Import every file; count the blocks that were not held, and what submits no block."""
         listing = None if tokens is None else given_path(tokens)
         text = None if listing is None else _listing(listing)
-        files = [
-            file
-            for file in find_files(
-                paths, ENDINGS, "Give files with blocks.", besides=FILE
-            )
-            if file != listing
-        ]
-        sizes = [file.stat().st_size if file.exists() else 0 for file in files]
+        endings = tuple(READERS)
+        found = find_files(paths, endings, "Give files with blocks.", besides=FILE)
+        files = [file for file in found if file != listing]
         try:
-            for number, file in enumerate(files, 1):
+            for file in files:
                 for item in _items(file):
                     self._take(file, item)
-                # As many blocks as in the files so far are expected of each byte of the others.
-                bytes_read = max(1, sum(sizes[:number]))
-                self._progress(self._read, self._read * sum(sizes) // bytes_read)
         finally:
             self._commit()
         if text is not None:
@@ -191,7 +180,7 @@ class Import:
         bound = self._store.database.source()
         # A store that is bound already stays so.
         if bound is None or bound.exchange != exchange:
-            bound = _source_of(file, exchange, self._name)
+            bound = _source_of(file, exchange)
         self._store.bind(bound)
         self._exchange = exchange
 
@@ -212,10 +201,11 @@ class Import:
         self._progress(self._read, self._read)
 
 
-def _source_of(file: Path, exchange: str, name: str | None) -> Source:
-    """Return the source of a file: as stated beside it, as given, or else the exchange."""
+def _source_of(file: Path, exchange: str) -> Source:
+    """Return the source of a file: as stated beside it, or else the exchange."""
     chain_id = CHAINS.get(exchange)
-    if name is None and not (file.parent / FILE).is_file():
+    name = None
+    if not (file.parent / FILE).is_file():
         name = f"exchange {exchange}"
         if chain_id:
             name += f" on chain {chain_id}"
@@ -264,10 +254,6 @@ def _blocks(call: Call) -> list[RawBlock]:
 
 def _listing(file: Path) -> str:
     """Read a listing of tokens, without those whose decimals nobody knows."""
-    if not file.is_file():
-        raise LabError(
-            f"{printable(str(file), 200)}: no such file. Give a listing of tokens."
-        )
     text = read_text(file, size=MAX_ANSWER, hint=HINT)
     listed = parse_json(text, printable(file.name), hint=HINT)
     if isinstance(listed, list):
@@ -282,34 +268,27 @@ def _listing(file: Path) -> str:
 
 
 def _items(file: Path) -> Iterator[Item]:
-    """Read a file as what its content says that it is."""
+    """Read a file as its ending says."""
     name = printable(file.name)
-    ending = file.name.removesuffix(".gz")
-    with open_file(file, name, HINT) as raw:
-        is_parquet = raw.read(4) == b"PAR1"
-    if is_parquet:
-        return _calls_of(name, _parquet(file, name))
-    if ending.endswith(".csv"):
-        return _calls_of(name, _csv(file, name))
-    start = next(pieces(file, name, HINT), b"").lstrip()
-    if not start:
-        raise _refused(name, "calldata or the data of a block", "an empty file")
-    if ending.endswith((".json", ".jsonl", ".ndjson")) or start.startswith(
-        (b"{", b"[")
-    ):
-        documents = _numbered(name, read_documents(file, hint=HINT))
-        return (
-            item
-            for where, body in documents
-            for item in _records(parse_json(body, where, hint=HINT), where)
-        )
-    if start[:64].translate(None, TEXT):
-        return iter([Call(name, read_file(file, hint=HINT))])
-    lines = _numbered(name, read_lines(file, hint=HINT))
-    return (
-        Call(where, _octets(line.decode("ascii", "replace"), where))
-        for where, line in lines
-    )
+    ending = Path(file.name.removesuffix(".gz")).suffix
+    if ending not in READERS:
+        endings = ", ".join(READERS)
+        raise _refused(name, f"a file that ends in {endings}", shown(ending))
+    return READERS[ending](file, name)
+
+
+def _binary(file: Path, name: str) -> Iterator[Item]:
+    yield Call(name, read_file(file, hint=HINT))
+
+
+def _hex(file: Path, name: str) -> Iterator[Item]:
+    for where, line in _numbered(name, read_lines(file, hint=HINT)):
+        yield Call(where, _octets(line.decode("ascii", "replace"), where))
+
+
+def _json(file: Path, name: str) -> Iterator[Item]:
+    for where, body in _numbered(name, read_documents(file, hint=HINT)):
+        yield from _records(parse_json(body, where, hint=HINT), where)
 
 
 def _numbered(name: str, lines: Iterable[bytes]) -> Iterator[tuple[str, bytes]]:
@@ -325,41 +304,36 @@ def _records(value: Any, where: str) -> Iterator[Item]:
             yield from _records(one, f"{where}[{place}]")
     elif isinstance(value, dict) and "topics" in value:
         yield read_log(value, where, _unexpected)
-    elif isinstance(value, dict) and not value.keys().isdisjoint(INPUT):
-        yield _call(value, where)
+    elif isinstance(value, dict) and INPUT in value:
+        yield _call({_plain(name): one for name, one in value.items()}, where)
     elif isinstance(value, dict) and "result" in value:
         yield from _records(value["result"], f"{where}, result")
     else:
         raise _unexpected(where, "a transaction or an event", value)
 
 
-def _calls_of(name: str, batches: Iterator[pa.RecordBatch]) -> Iterator[Call]:
+def _rows(name: str, batches: Iterator[pa.RecordBatch]) -> Iterator[Item]:
     """Read the rows of a table as transactions, and say which row could not be read."""
     number = 0
     try:
         for batch in batches:
-            for row in batch.to_pylist():
+            plain = batch.rename_columns(list(map(_plain, batch.schema.names)))
+            for row in plain.to_pylist():
                 number += 1
                 yield _call(row, f"{name}, row {number}")
     except LabError:
         raise
-    except (
-        pa.ArrowException,
-        OSError,
-        ValueError,
-        MemoryError,
-    ) as error:
+    except (pa.ArrowException, OSError, ValueError, MemoryError) as error:
         problem = printable(str(error).partition("\n")[0], 200)
-    else:
-        return
-    raise _refused(
-        f"{name}, after row {number}",
-        "a table that can be read",
-        problem,
-    )
+        where = f"{name}, after row {number}"
+        raise _refused(where, "a table that can be read", problem) from None
 
 
-def _parquet(file: Path, name: str) -> Iterator[pa.RecordBatch]:
+def _parquet(file: Path, name: str) -> Iterator[Item]:
+    return _rows(name, _parquet_batches(file, name))
+
+
+def _parquet_batches(file: Path, name: str) -> Iterator[pa.RecordBatch]:
     with open_file(file, name, HINT) as raw:
         table = pq.ParquetFile(raw)
         names = table.schema_arrow.names
@@ -371,21 +345,20 @@ def _parquet(file: Path, name: str) -> Iterator[pa.RecordBatch]:
                 for column in columns
             )
             if size > MOST_IN_GROUP:
+                where = f"{name}, row group {number}"
                 expected = f"row groups of at most {MOST_IN_GROUP >> 20:,} MiB"
-                raise _refused(
-                    f"{name}, row group {number}",
-                    expected,
-                    f"{size >> 20:,} MiB",
-                )
+                raise _refused(where, expected, f"{size >> 20:,} MiB")
         yield from table.iter_batches(ROWS_AT_ONCE, columns=columns, use_threads=False)
 
 
-def _csv(file: Path, name: str) -> Iterator[pa.RecordBatch]:
+def _csv(file: Path, name: str) -> Iterator[Item]:
+    return _rows(name, _csv_batches(file, name))
+
+
+def _csv_batches(file: Path, name: str) -> Iterator[pa.RecordBatch]:
     header = next(read_lines(file, hint=HINT), b"").decode("utf-8-sig", "replace")
-    columns = _columns(
-        [column.strip().strip('"') for column in header.split(",")],
-        name,
-    )
+    names = [column.strip().strip('"') for column in header.split(",")]
+    columns = _columns(names, name)
     # Arrow takes a shorter answer for the end of a row that it has room for: a buffered reader fills each.
     stream = io.BufferedReader(_Stream(file, name))
     yield from pacsv.open_csv(
@@ -418,22 +391,28 @@ class _Stream(io.RawIOBase):
         return count
 
 
+def _plain(name: str) -> str:
+    """Return a name as it is compared: JSON-RPC says blockNumber, public datasets say block_number."""
+    return name.replace("_", "").lower()
+
+
 def _columns(names: list[str], where: str) -> list[str]:
     """Choose the columns that are read."""
-    if not set(INPUT).intersection(names):
+    known = {INPUT, HASH, NUMBER, *OUTCOMES}
+    columns = [name for name in names if _plain(name) in known]
+    if INPUT not in map(_plain, columns):
         raise _refused(where, "a column input", f"columns {shown(names, 200)}")
-    return [name for name in KNOWN if name in names]
+    return columns
 
 
 def _call(row: Mapping[str, Any], where: str) -> Call:
     """Read a transaction: a JSON object, or a row of a table."""
-    given = {name: value for name, value in row.items() if value is not None}
-    if _has_failed(given):
+    if not _has_succeeded(row, where):
         # What it would have done did not happen: it submits no block.
         return Call(where, b"", True)
-    content = _first(INPUT, given)
-    number = _first(NUMBER, given)
-    digest = _first(HASH, given)
+    content = row.get(INPUT)
+    number = row.get(NUMBER)
+    digest = row.get(HASH)
     if content is None:
         raise _refused(f"{where}, input", "the input of a transaction", "nothing")
     l1_block = None
@@ -445,20 +424,20 @@ def _call(row: Mapping[str, Any], where: str) -> Call:
     return Call(where, _octets(content, f"{where}, input"), True, l1_block, transaction)
 
 
-def _first(names: Iterable[str], given: Mapping[str, Any]) -> Any:
-    return next((given[name] for name in names if name in given), None)
-
-
-def _has_failed(given: Mapping[str, Any]) -> bool:
-    """Tell whether a transaction is said to have failed."""
-    for name, value in given.items():
+def _has_succeeded(row: Mapping[str, Any], where: str) -> bool:
+    """Tell whether a transaction succeeded, as far as is said; what is neither yes nor no is refused."""
+    for name, yes_is_success in OUTCOMES.items():
+        value = row.get(name)
         # Tables of pandas have whole numbers as floats where some are unknown.
         text = str(value).strip().lower().removesuffix(".0")
-        if name in SUCCEEDED and text in NOT_SUCCEEDED:
-            return True
-        if name in FAILED and text not in NOT_FAILED:
-            return True
-    return False
+        if value is None or not text:
+            continue
+        if text not in YES_OR_NO:
+            expected = "1 or 0, or true or false"
+            raise _refused(f"{where}, {name}", expected, shown(value, 60))
+        if YES_OR_NO[text] is not yes_is_success:
+            return False
+    return True
 
 
 def _octets(value: Any, where: str, size: int | None = None) -> bytes:
@@ -471,3 +450,13 @@ def _unexpected(where: str, expected: str, value: object) -> UnexpectedAnswer:
 
 def _refused(where: str, expected: str, got: str) -> UnexpectedAnswer:
     return UnexpectedAnswer(where, expected=expected, got=got, hint=HINT)
+
+
+READERS: dict[str, Callable[[Path, str], Iterator[Item]]] = {
+    ".hex": _hex,
+    ".bin": _binary,
+    ".json": _json,
+    ".jsonl": _json,
+    ".csv": _csv,
+    ".parquet": _parquet,
+}

@@ -87,24 +87,11 @@ class Store:
         except ArchiveError as error:
             return f"<p>{where}: {escape(str(error))}</p>"
         count = int(report["blocks"].sum())
-        numbered = report.dropna(subset="first")
-        unnumbered = count - int(numbered["blocks"].sum())
         missing = int(report["missing"].sum())
-        parts = [f"{count:,} block{'' if count == 1 else 's'}"]
-        if len(numbered):
-            parts.append(
-                f"numbers {numbered['first'].iloc[0]:,} to {numbered['last'].iloc[-1]:,}"
-            )
-            parts.append(
-                f"{missing:,} missing between them"
-                if missing
-                else "none missing between them"
-            )
-        if unnumbered:
-            parts.append(f"{unnumbered:,} without a number")
         return (
-            f"<p>{where}: {', '.join(parts)}.<br><small><code>store.report()</code> shows details, "
-            "<code>store.check()</code> what the blocks prove.</small></p>"
+            f"<p>{where}: {count:,} block{'' if count == 1 else 's'}, {missing:,} missing between them.<br>"
+            "<small><code>store.report()</code> shows details, <code>store.check()</code> what the blocks "
+            "prove.</small></p>"
         )
 
     @property
@@ -202,18 +189,18 @@ class Store:
         *,
         tokens: str | os.PathLike[str] | None = None,
         first_block: int | None = None,
-        source: str | None = None,
         progress: Watching = None,
     ) -> pd.DataFrame:
         """Add blocks from files, without an Ethereum endpoint.
 
-        A file's content says what it is, compressed with gzip or not: calldata of a transaction that submits
-        blocks, or the data of one block (98 + 68 bytes per transaction), as bytes or as hex text, one to a
-        line; JSON of ``eth_getTransactionByHash`` and ``eth_getLogs``, as objects, lists or JSON-RPC answers,
-        also one to a line; CSV and Parquet with the columns ``hash`` or ``transaction_hash``,
-        ``block_number`` and ``input`` or ``data``, as public datasets have them. Columns that say
-        whether a transaction succeeded are heeded, such as ``receipt_status``, ``status`` or ``isError``; others
-        are ignored. Other calls and events are skipped, and transactions that failed.
+        A file's ending says what it is; .gz after it is a compressed one. In .hex, each line is the calldata of a
+        transaction that submits blocks, or the data of one block (98 + 68 bytes per transaction); .bin is the
+        same as bytes, one to a file. In .json and .jsonl are answers to ``eth_getTransactionByHash`` and
+        ``eth_getLogs``, as objects, lists or JSON-RPC answers, also one to a line. In .csv and .parquet are
+        tables of transactions with the columns ``hash``, ``block_number`` and ``input``, as public datasets
+        have them. Columns that say whether a transaction succeeded are heeded: ``receipt_status``,
+        ``txreceipt_status``, ``status``, ``success``, ``isError`` and ``error``, with 1 and 0 or true and false;
+        anything else in them is refused. Transactions that failed are skipped, and other calls and events.
 
         Files are read in order, those of a folder by name. Blocks are committed in batches, all of a batch
         or none; those before an error stay.
@@ -221,19 +208,16 @@ class Store:
         Parameters
         ----------
         paths : path or iterable of paths
-            Files, or folders with files that end in .hex, .bin, .txt, .json, .jsonl, .ndjson, .csv or
-            .parquet, or in one of these and .gz.
+            Files, or folders of files with these endings. A ``source.json`` beside a file names its source;
+            without one it is the exchange.
         tokens : path, optional
             A listing of tokens: JSON as ``GET /exchange/tokens`` answers it. Tokens without decimals in it
             are left out.
         first_block : int, optional
             Number of the first block in these files; the others follow in order. Leave it out where events or
             blocks held tell the numbers.
-        source : str, optional
-            Name of the source, for an empty store. By default it is that of the ``source.json`` beside the
-            file, or else the exchange's address.
         progress : bool or callable, optional
-            A callable gets the blocks read and expected; the latter is estimated from the size of the files.
+            A callable gets the blocks read, as both numbers: files do not say how many they hold.
 
         Returns
         -------
@@ -261,9 +245,8 @@ class Store:
         from loopring_lab.rollup import importing
 
         with track("blocks", progress) as watch:
-            counts = importing.Import(self.file, first_block, source, watch).run(
-                paths, tokens
-            )
+            new = importing.Import(self.file, first_block, watch)
+            counts = new.run(paths, tokens)
         report = self.report()
         report.attrs |= counts
         return report
@@ -430,18 +413,3 @@ class Store:
             )
         index = self.file.index()
         yield from self.file.batches(index, index.blocks, size)
-
-    def pools(self) -> set[int]:
-        """Return the accounts that amm updates anywhere in the store name.
-
-        Returns
-        -------
-        set of int
-            Account ids.
-
-        Examples
-        --------
-        >>> store.pools()
-        set()
-        """
-        return set(self.file.index().pools)

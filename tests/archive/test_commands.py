@@ -15,7 +15,7 @@ from support.saved_pages import save
 from support.settled_block import COUNTS
 
 from loopring_lab.archive import Archive
-from loopring_lab.cli import format_report, main
+from loopring_lab.cli import main, print_report
 from loopring_lab.relayer import Relayer, Settings
 
 
@@ -40,18 +40,14 @@ def test_sync_report_and_report_again(tmp_path, small, monkeypatch, capsys):
     check(tmp_path / "a", *small.truth())
 
 
-def test_accounts_are_read_from_a_file(tmp_path, small, monkeypatch, capsys):
-    file = tmp_path / "accounts.txt"
-    first, second = small.accounts
-    file.write_text(f"# mine\n{first}\n\n{second}  # the other\n")
-    with Relayer(small) as relayer:
-        monkeypatch.setenv("LOOPRING_API_KEY", relayer.api_key[:])
-        line = ["sync", f"{tmp_path}/a", "--base-url", relayer.base_url]
-        assert main([*line, "--accounts-file", str(file)]) == 0
-        file.write_text("20000\nmine\n")
-        assert main([*line, "--accounts-file", str(file)]) == 2
-    said = "line 2: 'mine' is not an account id. Write one per line."
-    assert said in capsys.readouterr().err
+def test_a_report_is_json_for_programs(synced, capsys):
+    archive = Archive(synced)
+    assert main(["report", str(synced), "--json"]) == 0
+    rows = json.loads(capsys.readouterr().out)
+    report = archive.report()
+    assert [row["account_id"] for row in rows] == report["account_id"].tolist()
+    assert sum(row["rows"] for row in rows) == 240
+    assert rows[0]["first"].startswith(str(report["first"][0].date()))
 
 
 def test_a_recording_is_synced_and_imported(any_block_folder, tmp_path, capsys):
@@ -85,11 +81,11 @@ def test_what_is_missing_is_exit_code_1(small, tmp_path, capsys):
         ),
         (
             ["sync", "{none}", "--account", "abc"],
-            "'abc' is not an account id. Repeat --account for several. loopring-lab sync",
+            "'abc' is not a valid integer range. loopring-lab sync --help says what it takes.",
         ),
         (
             ["import", "{none}", "x.json", "--account", "abc"],
-            "'abc' is not an account id. loopring-lab import --help says what it takes.",
+            "'abc' is not a valid integer range. loopring-lab import --help says what it takes.",
         ),
     ],
 )
@@ -101,20 +97,19 @@ def test_what_is_refused_is_one_line_and_exit_code_2(tmp_path, line, said, capsy
     assert err.count("\n") == 1
 
 
-def test_what_was_never_counted_is_shown_as_unknown(archive, small):
+def test_what_was_never_counted_is_shown_as_unknown(archive, small, capsys):
     [first, *_] = small.accounts
     report = archive.report()
     report.loc[report["account_id"] == first, ["total", "missing", "synced_at"]] = None
     report.loc[report["account_id"] == first, "complete"] = False
-    lines = format_report(report).splitlines()
+    assert print_report(report, as_json=False) == 1
+    lines = capsys.readouterr().out.splitlines()
     assert lines[1].split()[3:6] == ["?", "?", "False"]
     assert lines[-1] == (
         "240 trades, 0 missing; 2 histories have not been read completely yet. Run sync to download them."
     )
-    assert (
-        format_report(report.iloc[:0])
-        == "nothing yet\n0 trades, complete per the source's count"
-    )
+    assert print_report(report.iloc[:0], as_json=False) == 0
+    assert capsys.readouterr().out == "0 trades, complete per the source's count\n"
 
 
 def test_there_is_no_word_for_the_key(small, tmp_path, capsys):

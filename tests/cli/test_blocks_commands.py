@@ -88,16 +88,15 @@ def test_missing_blocks_are_exit_code_1_and_named(tmp_path, monkeypatch, capsys)
     assert run(ScriptedChain(12), monkeypatch, "sync", folder) == 0
 
 
-def test_import_takes_numbers_tokens_and_a_source(tmp_path, capsys):
+def test_import_takes_numbers_and_tokens(tmp_path, capsys):
     folder = str(tmp_path / "blocks")
     for number in (5, 6, 8):
         (tmp_path / f"{number}.hex").write_text(data_of(number, 16).hex())
     tokens = tmp_path / "tokens.json"
     tokens.write_text('[{"symbol": "ETH", "tokenId": 0, "decimals": 18}]')
-    line = f"{tmp_path}/5.hex {tmp_path}/6.hex --first-block 5 --tokens {tokens} --source mine"
+    line = f"{tmp_path}/5.hex {tmp_path}/6.hex --first-block 5 --tokens {tokens}"
     assert main(["blocks", "import", folder, *line.split()]) == 0
     assert capsys.readouterr().out.endswith("2 blocks, none missing between\n")
-    assert Store(folder).source == "mine"
     assert Store(folder).tokens()["decimals"].to_dict() == {"ETH": 18}
     line = f"{tmp_path}/8.hex --first-block 8"
     assert main(["blocks", "import", folder, *line.split()]) == 1

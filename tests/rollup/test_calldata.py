@@ -48,12 +48,10 @@ def test_every_wrapper_and_form(form, selector, compress):
 
 def test_bytes_and_text_are_read_alike():
     sent = wrapped(submit(DATA[:1]))
-    text = f"0x{sent.hex()}\n"
-    upper = " 0X" + sent.hex().upper()
-    for given in (sent, bytearray(sent), memoryview(sent), text, upper, text.encode()):
+    for given in (sent, f" 0x{sent.hex().upper()}\n", sent.hex()):
         assert [one.data for one in lab.rollup.decode(given).raw] == DATA[:1]
     data = DATA[0]
-    for given in (data, data.hex(), (f"0x{data.hex()}\n",), iter([bytearray(data)])):
+    for given in (data, data.hex(), (f"0x{data.hex()}\n",), iter([data])):
         assert [one.data for one in lab.rollup.decode_data(given).raw] == DATA[:1]
     assert len(lab.rollup.decode_data([])) == len(lab.rollup.decode(submit([]))) == 0
 
@@ -67,11 +65,9 @@ def test_other_kinds_are_refused(given):
 
 @pytest.mark.parametrize("text", ["", "0x1", "0x12 34", "0xdcb2aa31", "é", "12" * 40])
 def test_text_that_is_no_calldata(text):
-    for given in (text, text.encode()):
+    for read in (lab.rollup.decode, lab.rollup.decode_data):
         with pytest.raises(lab.errors.BlockError):
-            lab.rollup.decode(given)
-        with pytest.raises(lab.errors.BlockError):
-            lab.rollup.decode_data(given)
+            read(text)
 
 
 def test_numbers_of_blocks():

@@ -100,8 +100,7 @@ def test_the_recorded_block_is_imported_once_and_only_once(store):
 
 
 @pytest.mark.parametrize(
-    "name",
-    ["a.json", "a.json.gz", "a.jsonl", "a.jsonl.gz", "a.csv", "a.csv.gz", "a.parquet"],
+    "name", ["a.json", "a.jsonl", "a.jsonl.gz", "a.csv", "a.csv.gz", "a.parquet"]
 )
 def test_tables_and_answers_give_blocks_with_their_transactions(store, tmp_path, name):
     rows = [
@@ -116,12 +115,12 @@ def test_tables_and_answers_give_blocks_with_their_transactions(store, tmp_path,
 
 
 @pytest.mark.parametrize("suffix", [".csv", ".parquet", ".jsonl"])
-def test_columns_may_be_called_as_in_other_exports(store, tmp_path, suffix):
+def test_columns_of_public_datasets_are_read_beside_others(store, tmp_path, suffix):
     rows = [
         {
+            "hash": f"0x{number:064x}",
             "block_number": 11_000_000 + number,
-            "transaction_hash": f"0x{number:064x}",
-            "data": "0x" + made_call(number).hex(),
+            "input": "0x" + made_call(number).hex(),
             "note": "a, b",
         }
         for number in (1, 2)
@@ -133,11 +132,10 @@ def test_columns_may_be_called_as_in_other_exports(store, tmp_path, suffix):
 FLAGS = [
     (".csv", "receipt_status", 0, 1),
     (".parquet", "status", 0.0, 1.0),
-    (".jsonl", "status", "0x0", "0x1"),
+    (".jsonl", "receiptStatus", "0x0", "0x1"),
     (".csv", "txreceipt_status", "0", "1"),
     (".parquet", "isError", "1", "0"),
     (".jsonl", "success", False, True),
-    (".csv", "error", "Reverted", ""),
 ]
 
 
@@ -150,6 +148,27 @@ def test_transactions_that_failed_submit_no_blocks(
     report = store.import_files(write_table(tmp_path / f"export{suffix}", rows))
     assert submitted(store) == expected((1,), (3,), (4,))
     assert (report.attrs["added"], report.attrs["skipped"]) == (3, 1)
+
+
+@pytest.mark.parametrize(
+    ("name", "word"),
+    [
+        ("success", "f"),
+        ("success", "n"),
+        ("receipt_status", "0x00"),
+        ("receipt_status", "2"),
+        ("status", "execution reverted"),
+        ("error", "Reverted"),
+    ],
+)
+def test_what_is_neither_yes_nor_no_is_refused_with_its_row(
+    store, tmp_path, name, word
+):
+    rows = [transaction(1, **{name: ""}), transaction(2, **{name: word})]
+    said = f"a.csv, row 2, {name.replace('_', '')}: expected 1 or 0, or true or false"
+    with pytest.raises(LabError, match=said):
+        store.import_files(write_table(tmp_path / "a.csv", rows))
+    assert submitted(store) == expected((1,))
 
 
 def test_answers_of_json_rpc_are_unpacked(store, tmp_path):
@@ -177,7 +196,7 @@ def test_calldata_and_block_data_are_told_apart(store, tmp_path, form):
         wrapped(submit([made_data(5)]), selector="01020304"),
     ]
     prefix = "0x" if form == "0x" else ""
-    ending = "bin" if form == "bytes" else "hex"
+    ending = {"bytes": "bin", "gzip": "bin.gz"}.get(form, "hex")
     for number, content in enumerate(contents):
         text = f"{prefix}{content.hex()}\n".encode()
         written = {"bytes": content, "gzip": gzip.compress(content)}.get(form, text)
@@ -189,8 +208,8 @@ def test_calldata_and_block_data_are_told_apart(store, tmp_path, form):
 def test_a_folder_is_read_in_the_order_of_names(store, tmp_path):
     folder = tmp_path / "export"
     folder.mkdir()
-    for name, number in {"c.hex": 3, "a.bin": 1}.items():
-        (folder / name).write_bytes(made_call(number))
+    (folder / "c.hex").write_text(made_call(3).hex())
+    (folder / "a.bin").write_bytes(made_call(1))
     write_table(folder / "b.csv.gz", [transaction(2)])
     (folder / "notes.md").write_text("not read")
     (folder / "source.json").write_text('{"name": "my export", "synthetic": true}')
@@ -238,12 +257,8 @@ def test_events_are_read_as_explorers_write_them(store, tmp_path):
     assert store.file.index().events.to_pylist() == [event(1, log_index=0)._asdict()]
 
 
-def test_a_source_is_as_stated_or_as_given_or_the_exchange(tmp_path):
+def test_a_source_of_another_exchange_is_refused(tmp_path):
     (tmp_path / "a.bin").write_bytes(made_call(1))
-    named = Store(tmp_path / "named")
-    named.import_files(tmp_path / "a.bin", source="mine")
-    named.import_files(tmp_path / "a.bin")
-    assert named.file.database.source() == Source("mine", False, ADDRESS, 1)
     (tmp_path / "source.json").write_text(
         json.dumps({"name": "a", "exchange": "0x" + "66" * 20})
     )
@@ -253,9 +268,9 @@ def test_a_source_is_as_stated_or_as_given_or_the_exchange(tmp_path):
 
 BROKEN: dict[str, tuple[str, bytes, str]] = {
     "a broken line": (
-        "a.txt",
+        "a.hex",
         made_call(2).hex().encode() + b"\nzz",
-        "a.txt, line 2: expected hex text",
+        "a.hex, line 2: expected hex text",
     ),
     "a bad slot": (
         "a.bin",
@@ -289,6 +304,7 @@ BROKEN: dict[str, tuple[str, bytes, str]] = {
         gzip.compress(b"[") + gzip.compress(b" " * (1 << 20)) * 64,
         "a.json.gz: expected",
     ),
+    "no known ending": ("a.xlsx", b"PK", "a.xlsx: expected a file that ends in .hex"),
     "half a gzip": ("a.csv.gz", gzip.compress(b"hash,input\n" * 9)[:-9], "a.csv.gz"),
 }
 
@@ -314,7 +330,7 @@ def test_paths_that_are_not_there_are_named(store, tmp_path):
     }.items():
         with pytest.raises(LabError, match=problem):
             store.import_files(tmp_path / path)
-    with pytest.raises(LabError, match="no such file. Give a listing"):
+    with pytest.raises(LabError, match=r"tokens\.json: .* no such file"):
         store.import_files([], tokens=tmp_path / "tokens.json")
     (tmp_path / "tokens.json").write_text(
         '[{"symbol": "ETH", "tokenId": 0, "decimals": 18}]'

@@ -86,7 +86,7 @@ def _of_archive(archive, client, store, folder):
 def _of_store(store, client):
     blocks = store.blocks()
     tokens = client.tokens()
-    pool = min(store.pools())
+    pool = min(store.file.index().pools)
     with_tokens = (
         "account_updates amm_updates deposits fills nft_mints transfers withdrawals"
     )
