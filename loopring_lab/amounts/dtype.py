@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import operator
-import os
 from collections.abc import Iterator
 from contextlib import suppress
 from functools import partialmethod
@@ -30,8 +29,8 @@ from loopring_lab.errors import AmountError
 
 # The hooks of pandas (tried with 3.1) that are not in its documented interface of extension types:
 # `_is_numeric` and `_get_common_dtype` of types; of arrays `_readonly`, `_from_scalars`, `_reduce`, `_accumulate`,
-# `_groupby_op`, `_groupby_quantile`, `_quantile`, `_mode`, `_values_for_argsort` (also used by ranks), `_where`,
-# `_putmask`, and `_create_arithmetic_method` and `_create_comparison_method` of `ExtensionScalarOpsMixin`.
+# `_groupby_op`, `_groupby_quantile`, `_quantile`, `_mode`, `_values_for_argsort` (also used by ranks), and
+# `_create_arithmetic_method` and `_create_comparison_method` of `ExtensionScalarOpsMixin`.
 # From pandas' own arrays, `_groupby_op` and `_groupby_quantile` are called.
 
 # What values are for arithmetic, by pandas' names of what an array holds; others are no numbers.
@@ -79,8 +78,6 @@ class AmountType(pa.ExtensionType):  # type: ignore[misc]
 # A notebook that loads this module again has registered the type before.
 with suppress(pa.ArrowKeyError):
     pa.register_extension_type(AmountType())
-# Polars has no sums of types that it does not know, unless it is told to take what they hold.
-os.environ.setdefault("POLARS_UNKNOWN_EXTENSION_TYPE_BEHAVIOR", "load_as_storage")
 
 
 @register_extension_dtype
@@ -185,9 +182,6 @@ class AmountArray(ExtensionScalarOpsMixin, ExtensionArray):  # type: ignore[misc
         scalars: Any,
         **_: Any,
     ) -> AmountArray:
-        known = _amounts_of(scalars)
-        if known is not None:
-            return known
         return cls(scalars if hasattr(scalars, "__len__") else list(scalars))
 
     # What pandas asks for when it reads a CSV file.
@@ -268,15 +262,6 @@ class AmountArray(ExtensionScalarOpsMixin, ExtensionArray):  # type: ignore[misc
             self._in_pandas().take(indices, allow_fill=allow_fill, fill_value=fill)
         )
 
-    # What pandas has of another frame are floats; of a part of these the amounts would not be known.
-    def _where(self, mask: Any, value: Any) -> Any:
-        known = _amounts_of(value)
-        return super()._where(mask, value if known is None else known)
-
-    def _putmask(self, mask: Any, value: Any) -> None:
-        known = _amounts_of(value)
-        super()._putmask(mask, value if known is None else known)
-
     def _in_pandas(self) -> Any:
         """Return pandas' own array of these decimals, which takes every kind of index."""
         return pd.arrays.ArrowExtensionArray(pa.chunked_array([self._decimals]))
@@ -314,13 +299,16 @@ class AmountArray(ExtensionScalarOpsMixin, ExtensionArray):  # type: ignore[misc
             raise ValueError(
                 "Amounts become a NumPy array only by a copy. Leave out copy=False."
             )
-        return self.to_numpy(dtype)
+        return self.to_numpy("float64" if dtype is None else dtype)
 
     def to_numpy(
         self, dtype: Any = None, copy: bool = False, na_value: Any = no_default
     ) -> Any:
-        """Return floats, or for ``object`` the amounts, which are Decimals."""
-        dtype = np.dtype(dtype or "float64")
+        """Return the amounts, which are Decimals, or numbers of the type that is asked for.
+
+        pandas turns, stacks and replaces frames by way of these values: floats would lose digits.
+        """
+        dtype = np.dtype(dtype or object)
         if dtype.kind in "OUS":
             found = np.fromiter(self, object, len(self))
         elif dtype.kind in "iu" and not self._hasna:
@@ -331,10 +319,7 @@ class AmountArray(ExtensionScalarOpsMixin, ExtensionArray):  # type: ignore[misc
             found = floats.to_numpy(zero_copy_only=False, writable=True)
         if na_value is not no_default:
             found[self.isna()] = na_value
-        found = found.astype(dtype)
-        if dtype != "float64":
-            return found
-        return np.asarray(_FloatsOf(self.copy(), found))
+        return found.astype(dtype)
 
     def _integers(self, dtype: np.dtype[Any]) -> Any:
         """Return integers of a type that holds them all; digits after the point are cut, as of floats."""
@@ -658,32 +643,6 @@ class AmountArray(ExtensionScalarOpsMixin, ExtensionArray):  # type: ignore[misc
         found = pd.array(numbers)
         found[self.isna()] = pd.NA
         return found
-
-
-class _FloatsOf:
-    """Owns the memory of floats, and knows the amounts that they were made of.
-
-    pandas takes the values of a frame of one column, which are floats, to transpose, stack or align it, and makes
-    amounts of them again.
-    """
-
-    def __init__(self, amounts: AmountArray, floats: np.ndarray) -> None:
-        self.amounts = amounts
-        self.floats = floats
-        self.__array_interface__ = floats.__array_interface__
-
-
-def _amounts_of(values: Any) -> AmountArray | None:
-    """Return the amounts that the values of a frame were made of, if they are such; these cannot be written to."""
-    if not isinstance(values, np.ndarray) or values.flags.writeable:
-        return None
-    owner = getattr(values.base, "base", None)
-    if not isinstance(owner, _FloatsOf) or values.ndim != 1:
-        return None
-    start, _ = owner.__array_interface__["data"]
-    here, _ = values.__array_interface__["data"]
-    offsets = here - start + values.strides[0] * np.arange(len(values))
-    return owner.amounts.take(offsets // owner.floats.itemsize)
 
 
 _REDUCTIONS = (

@@ -340,10 +340,6 @@ def test_frames_are_turned_exactly(shared):
     assert frame.iloc[:0].T.shape == (1, 0)
     found = shared.agg(["sum", "max"])
     assert units(found["fee"]) == [sum(SHARED), max(SHARED)]
-    # Floats that anybody may have changed are floats.
-    assert units(pd.Series(frame.to_numpy(copy=True)[:, 0], dtype="amount"))[0] == (
-        1000 * UNIT
-    )
 
 
 def test_margins_are_exact(shared):

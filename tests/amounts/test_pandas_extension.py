@@ -80,6 +80,11 @@ class TestAmount(base.ExtensionTests):
         base.ExtensionTests.test_setitem_preserves_views
     )
 
+    def test_to_numpy(self, data):
+        # By default the values themselves, as pandas itself takes them; floats where they are asked for.
+        assert pd.Series(data).to_numpy().tolist() == data.tolist()
+        tm.assert_equal(data.to_numpy(float), np.asarray(data))
+
     series_scalar_exc = None
     frame_scalar_exc = None
     series_array_exc = None
