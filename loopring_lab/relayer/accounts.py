@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from loopring_lab import protocol
 from loopring_lab.errors import LabError
 from loopring_lab.protocol.fields import parse_uint
-from loopring_lab.relayer.pages import Source
+from loopring_lab.relayer.history import Source
 from loopring_lab.relayer.schemas import ApiError, Code
 from loopring_lab.relayer.settings import ADDRESS, Settings
 
@@ -71,10 +71,7 @@ class Accounts:
         self._source = source
         self._settings = settings
         self._operator_key = operator_key
-        self._owned = (
-            *source.accounts,
-            *getattr(source, "planted", ()),
-        )
+        self._owned = (*source.accounts, *source.planted)
         self._pools = {
             account_id: Account(account_id, address, "", "", 0, 0, "")
             for account_id, address in source.pool_owners().items()

@@ -21,6 +21,7 @@ from loopring_lab.relayer import schemas
 from loopring_lab.relayer.accounts import Accounts
 from loopring_lab.relayer.chain import MAX_BYTES as MAX_RPC_BYTES
 from loopring_lab.relayer.chain import Endpoint
+from loopring_lab.relayer.history import POOL_PREFIX, Pager, Source, TradeQuery
 from loopring_lab.relayer.key_updates import (
     MAX_BODY_BYTES,
     KeyUpdates,
@@ -28,10 +29,7 @@ from loopring_lab.relayer.key_updates import (
     read_update,
 )
 from loopring_lab.relayer.network import API, RPC, NetworkConditions, RequestCounts
-from loopring_lab.relayer.pages import Pager, Source, TradeQuery
-from loopring_lab.relayer.rows import POOL_PREFIX
 from loopring_lab.relayer.schemas import (
-    MAX_TIME,
     AccountId,
     ApiError,
     Code,
@@ -78,26 +76,11 @@ class Backend:
     @cached_property
     def markets(self) -> frozenset[str]:
         """The names that select trades, also with the prefix of pools."""
-        names = {
-            record["market"] for record in self.source.markets() if "market" in record
-        }
-        names |= self.source.history.market_names
+        names = {record["market"] for record in self.source.markets()}
         return frozenset(names | {POOL_PREFIX + name for name in names})
 
 
 async def get_backend(request: Request) -> Backend:
-    """Refuse parameters given with several values, which programs read differently; return the backend."""
-    params = request.query_params
-    if len(params) < len(params.multi_items()):
-        for name in params:
-            values = params.getlist(name)
-            if len(set(values)) > 1:
-                problem = {
-                    "loc": ("query", name),
-                    "msg": "Input should be one value, or the same value each time",
-                    "input": ",".join(values),
-                }
-                raise RequestValidationError([problem])
     backend: Backend = request.app.state.backend
     return backend
 
@@ -286,9 +269,6 @@ async def update_key(
     signature: OwnerSignature,
 ) -> schemas.UpdateResponse:
     body = await read_bytes(request, MAX_BODY_BYTES)
-    # Of several, Starlette would take the first, and a proxy perhaps another.
-    if len(request.headers.getlist(SIGNATURE_HEADER)) > 1:
-        raise ApiError(Code.INVALID_ARGUMENT, f"{SIGNATURE_HEADER}: send it once")
     # In a thread, because signatures take a while to check.
     update, is_pending = await asyncio.to_thread(
         backend.updates.submit, read_update(body), signature
@@ -340,21 +320,12 @@ async def read_fee(
     dependencies=[Depends(check_key)],
 )
 async def read_updates(
-    backend: AnyBackend,
-    account_id: ExistingAccount,
-    params: Annotated[schemas.UpdatesParams, Query()],
+    backend: AnyBackend, account_id: ExistingAccount
 ) -> schemas.UpdatesResponse:
     account = backend.accounts.find(account_id, None)
-    statuses = params.status.split(",") if params.status else PROGRESS
-    end = params.end or MAX_TIME  # 0 for no limit
-    updates = [
-        update
-        for update in backend.updates.of_account(account.id)
-        if update.status in statuses and params.start <= update.received_at <= end
-    ]
-    page = updates[params.offset : params.offset + params.limit]
-    records = [update_record(update, account.owner, backend) for update in page]
-    return schemas.UpdatesResponse(total_num=len(updates), transactions=records)
+    updates = backend.updates.of_account(account.id)
+    records = [update_record(update, account.owner, backend) for update in updates]
+    return schemas.UpdatesResponse(total_num=len(records), transactions=records)
 
 
 def update_record(update: Update, owner: str, backend: Backend) -> schemas.UpdateRecord:
@@ -401,11 +372,8 @@ def read_outside_prices(
     every: TimeMs,
 ) -> dict[str, Any]:
     """Return the made-up prices of another market, which no real relayer has: outside of the contract."""
-    outside = getattr(backend.source, "outside_prices", None)
-    if outside is None:
-        raise HTTPException(404, "this source has no outside market")
     try:
-        times, prices = outside(market, start, end, every)
+        times, prices = backend.source.outside_prices(market, start, end, every)
     except LabError as error:
         raise ApiError(Code.INVALID_ARGUMENT, str(error)) from None
     # In base64, as little-endian int64: a year of minutes has half a million prices.

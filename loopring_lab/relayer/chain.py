@@ -18,6 +18,7 @@ from typing import Any
 
 from loopring_lab.bounded import parse_json, to_json, whole_or_text
 from loopring_lab.errors import UnexpectedAnswer
+from loopring_lab.relayer.history import Source
 from loopring_lab.relayer.settings import Settings
 
 BLOCKS = Path(__file__).with_name("demo") / "blocks.jsonl.gz"
@@ -95,7 +96,7 @@ class RpcProblem(Exception):
 class Endpoint:
     """Answers JSON-RPC about a source's chain; a source without one refuses."""
 
-    def __init__(self, source: Any, settings: Settings) -> None:
+    def __init__(self, source: Source, settings: Settings) -> None:
         self._source = source
         self._settings = settings
         # Requests of all connections are answered in threads, and some chains are computed on the way.
@@ -134,7 +135,7 @@ class Endpoint:
                 INVALID_REQUEST,
                 'invalid request: expected "jsonrpc": "2.0" and a list params',
             )
-        chain: Chain | None = getattr(self._source, "chain", None)
+        chain = self._source.chain
         # The blocks name their exchange, so another exchange has none.
         if chain is None or chain.exchange != self._settings.exchange.lower():
             problem = f"{self._source.name} has no chain: serve the default world and exchange instead"

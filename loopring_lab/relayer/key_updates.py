@@ -16,7 +16,7 @@ from loopring_lab import protocol
 from loopring_lab.bounded import PLAIN_INTEGER, parse_json
 from loopring_lab.errors import ProtocolError, UnexpectedAnswer
 from loopring_lab.relayer.accounts import Accounts
-from loopring_lab.relayer.pages import Source
+from loopring_lab.relayer.history import Source
 from loopring_lab.relayer.schemas import ApiError, Code, Status, UpdateBody
 from loopring_lab.relayer.settings import Settings
 

@@ -12,7 +12,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from loopring_lab.relayer.rows import POOL_PREFIX
+from loopring_lab.relayer.history import POOL_PREFIX
 
 # One US dollar in the integer unit that prices are kept in, 10**-12 dollars.
 USD = 10**12
@@ -155,30 +155,26 @@ class Market:
             "createdAt": str(self.created_at),
         }
 
-
-def pool_record(
-    market: dict[str, Any], address: str, lp_token: int | None, **more: Any
-) -> dict[str, Any]:
-    """Return a pool's record, as far as its market's record and the arguments tell."""
-    name = POOL_PREFIX + market["market"]
-    record = {
-        "name": name,
-        "market": name,
-        "address": address,
-        "version": POOL_VERSION,
-        "tokens": {
-            "pooled": [market["baseTokenId"], market["quoteTokenId"]],
-            "lp": lp_token,
-        },
-        **more,
-    }
-    status = market.get("status")
-    # Older records of markets have neither.
-    if isinstance(status, int):
-        record["status"] = OPEN if status & AMM_BIT else CLOSED
-    if "createdAt" in market:
-        record["createdAt"] = market["createdAt"]
-    return record
+    def pool_record(self) -> dict[str, Any]:
+        """Return the market's pool as the relayer serves it."""
+        name = POOL_PREFIX + self.name
+        return {
+            "name": name,
+            "market": name,
+            "address": self.pool_address,
+            "version": POOL_VERSION,
+            "tokens": {
+                "pooled": [self.base.id, self.quote.id],
+                "lp": self.lp_token,
+            },
+            "feeBips": POOL_FEE_BPS,
+            "precisions": {
+                "price": self.price_decimals,
+                "amount": self.base.precision,
+            },
+            "status": OPEN if self.has_pool else CLOSED,
+            "createdAt": str(self.created_at),
+        }
 
 
 def _read() -> tuple[dict[str, Token], dict[str, Market]]:

@@ -289,18 +289,6 @@ class FeeParams(_Params):
     amount: str | None = Field(None, description=IGNORED)
 
 
-class UpdatesParams(_Params):
-    start: TimeMs = Field(0, description="Earliest time, in ms.")
-    end: TimeMs = Field(0, description="Latest time, in ms; 0 for no limit.")
-    status: str | None = Field(
-        None,
-        pattern=rf"^({STATUS})(,({STATUS}))*$",
-        description="Only these, separated by commas.",
-    )
-    offset: Offset = 0
-    limit: Limit = MAX_LIMIT
-
-
 # The body of a key update, which `key_updates.read_update` reads.
 
 

@@ -12,20 +12,16 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from functools import cache, cached_property
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Self
 from weakref import WeakValueDictionary
 
 from uvicorn import Config, Server
 
-from loopring_lab.bounded import parse_json
 from loopring_lab.errors import LabError, RelayerUnreachable
 from loopring_lab.relayer.accounts import Accounts
+from loopring_lab.relayer.history import Pager, Source
 from loopring_lab.relayer.key_updates import KeyUpdates
 from loopring_lab.relayer.network import RPC, RequestCounts
-from loopring_lab.relayer.pages import Pager, Source
-from loopring_lab.relayer.recording import Recording
-from loopring_lab.relayer.rows import RawJson
 from loopring_lab.relayer.settings import Settings
 from loopring_lab.relayer.world import World
 
@@ -55,27 +51,15 @@ class Relayer:
     Parameters
     ----------
     world : World or another Source, optional
-        Data to serve; the default synthetic world if neither this nor `recording` is given.
+        Data to serve; by default the synthetic world of seed 1.
     settings : Settings, optional
-        Behaviour where the contract is silent.
-    recording : str or Path, optional
-        A folder of saved responses to serve instead.
-    source : str, optional
-        Name of the recording, if not the one in its ``source.json``, or else the path of its folder. Every
-        response carries the name, in the header ``X-Loopring-Lab-Source``.
+        What it does differently on request.
     port : int
         Port on 127.0.0.1; 0 takes a free one.
     api_key : str, optional
         The operator's API key; a random one if absent.
     now : callable
         Returns the relayer's time, in seconds since the epoch.
-
-    Raises
-    ------
-    LabError
-        If both `world` and `recording` are given, or `source` is given without a recording.
-    UnexpectedAnswer
-        If the recording is not valid.
 
     Examples
     --------
@@ -89,23 +73,11 @@ class Relayer:
         world: Source | None = None,
         settings: Settings | None = None,
         *,
-        recording: str | Path | None = None,
-        source: str | None = None,
         port: int = 0,
         api_key: str | None = None,
         now: Callable[[], float] = time.time,
     ) -> None:
-        if world is not None and recording is not None:
-            raise LabError(
-                "Relayer: both a world and a recording were given. Give one of them."
-            )
-        if source is not None and recording is None:
-            raise LabError(
-                "Relayer: source names a recording, and a world has its own name. Leave it out."
-            )
-        self._data: Source = (
-            (world or World()) if recording is None else Recording(recording, source)
-        )
+        self._data: Source = world or World()
         self.settings = settings or Settings()
         self.counts = RequestCounts()
         self._wanted_port = port
@@ -151,7 +123,7 @@ class Relayer:
     @property
     def source(self) -> str:
         """The name of the data."""
-        return getattr(self._data, "label", self._data.name)
+        return self._data.name
 
     @cached_property
     def app(self) -> FastAPI:
@@ -174,7 +146,7 @@ class Relayer:
     def _pager(self) -> Pager:
         return Pager(self._data.history, self.settings)
 
-    def rows(self, account_id: int, fill_type: str | None = None) -> list[Any]:
+    def rows(self, account_id: int, fill_type: str | None = None) -> list[list[str]]:
         """Return the rows that a client should end up with.
 
         Parameters
@@ -189,17 +161,7 @@ class Relayer:
         list of list of str
             Rows as served and in the order they are served.
         """
-        found: list[Any] = []
-        for row in self._pager.rows(account_id, fill_type):
-            members = [
-                parse_json(member, "row", number=str)
-                if isinstance(member, RawJson)
-                else member
-                for member in row
-            ]
-            # A row of one member is a saved row that is no trade, as a whole.
-            found.append(members[0] if len(members) == 1 else members)
-        return found
+        return self._pager.rows(account_id, fill_type)
 
     def signer(self, account_id: int) -> LocalAccount:
         """Return the L1 signer of an account's owner.

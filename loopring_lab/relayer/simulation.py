@@ -10,8 +10,8 @@ from itertools import accumulate, cycle, islice
 from pathlib import Path
 from typing import NamedTuple
 
+from loopring_lab.relayer.history import BOOK, POOL
 from loopring_lab.relayer.mainnet import MARKETS, USD, Market, Token
-from loopring_lab.relayer.rows import BOOK, POOL
 from loopring_lab.relayer.venues import (
     BPS,
     HOUR,

@@ -5,36 +5,18 @@ Only integers and ``getrandbits``, so the same seed gives the same bytes on ever
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import date
+from decimal import Decimal
 from functools import cached_property, lru_cache
 from hashlib import sha256
-from itertools import chain
 from numbers import Integral, Real
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from loopring_lab.bounded import shown
 from loopring_lab.errors import LabError
-from loopring_lab.relayer.mainnet import MARKETS, POOL_FEE_BPS, TOKENS, pool_record
-from loopring_lab.relayer.pages import History, RowKey
-from loopring_lab.relayer.rows import (
-    ACCOUNT,
-    BOOK,
-    CREATED_AT,
-    FEE,
-    MARKET,
-    ORDER_HASH,
-    POOL,
-    POOL_PREFIX,
-    PRICE,
-    PRICE_SCALE,
-    SIZE,
-    TOKEN,
-    RawJson,
-    Row,
-    price_text,
-)
+from loopring_lab.relayer.history import BOOK, POOL, POOL_PREFIX, History, Row, RowKey
+from loopring_lab.relayer.mainnet import MARKETS, TOKENS
 from loopring_lab.relayer.simulation import (
     ARBITRAGEURS,
     DAY,
@@ -66,9 +48,11 @@ PLANTED = {
 }
 PLANTED_FILLS = 48  # one page
 WRONG_BPS = 45
-# The length of the layout of NFT trades, which is not documented further.
-NFT_MEMBERS = 19
-NFT = RowKey(IRREGULAR, "", BOOK, None)
+# A trade of an NFT has 19 members, which are not documented further.
+NFT_ROW = ("nft", *map(str, range(1, 19)))
+NFT_KEY = RowKey(IRREGULAR, "", BOOK, None)
+
+PRICE_SCALE = 10**8  # prices on the wire are cut to 8 decimals
 
 
 class _Key(NamedTuple):
@@ -264,20 +248,7 @@ class World:
         list of dict
             Also a pool that does not trade. Which account is a pool's, `pool_owners` tells.
         """
-        return [
-            pool_record(
-                market.record(),
-                market.pool_address,
-                market.lp_token,
-                feeBips=POOL_FEE_BPS,
-                precisions={
-                    "price": market.price_decimals,
-                    "amount": market.base.precision,
-                },
-            )
-            for market in MARKETS.values()
-            if market.pool
-        ]
+        return [market.pool_record() for market in MARKETS.values() if market.pool]
 
     def pool_owners(self) -> dict[int, str]:
         """Return the account id of each pool with the address that owns it, which is the pool's own.
@@ -397,13 +368,17 @@ def _history(key: _Key) -> History:
     """Return the rows of a world: two of each fill, then those of the planted accounts."""
     fills, _ = _simulate(key)
     planted = [*_overcharged(fills), *_irregular(fills)]
+    planted_keys = [
+        RowKey(int(row.account_id), row.market, BOOK, row.order_hash) for row in planted
+    ]
+    last_rows = [*planted, NFT_ROW]
 
-    def row(number: int) -> Row:
+    def row(number: int) -> Sequence[str]:
         if number < 2 * len(fills):
             return _row(fills[number // 2], is_maker=number % 2 == 1)
-        return planted[number - 2 * len(fills)]
+        return last_rows[number - 2 * len(fills)]
 
-    return History(chain(_keys(fills), map(_planted_key, planted)), row)
+    return History([*_keys(fills), *planted_keys, NFT_KEY], row)
 
 
 def _keys(fills: tuple[Fill, ...]) -> Iterator[RowKey]:
@@ -413,14 +388,8 @@ def _keys(fills: tuple[Fill, ...]) -> Iterator[RowKey]:
         yield RowKey(fill.maker, fill.market, fill.venue, fill.maker_hash)
 
 
-def _planted_key(row: Row) -> RowKey:
-    if len(row) == 1:
-        return NFT
-    return RowKey(int(row[ACCOUNT]), row[MARKET], BOOK, row[ORDER_HASH])
-
-
 def _row(fill: Fill, is_maker: bool) -> Row:
-    """Return one side of a fill as the relayer serves it, in the layout of `rows.MEMBERS`."""
+    """Return one side of a fill as the relayer serves it."""
     market = MARKETS[fill.market]
     base = market.base
     quote = market.quote
@@ -443,7 +412,7 @@ def _row(fill: Fill, is_maker: bool) -> Row:
     token = quote if buys else base
     prefix = POOL_PREFIX if fill.venue == POOL else ""
     price = fill.quote * PRICE_SCALE * base.units // (fill.size * quote.units)
-    return (
+    return Row(
         str(fill.time_ms),
         str(fill.id),
         "BUY" if buys else "SELL",
@@ -459,6 +428,18 @@ def _row(fill: Fill, is_maker: bool) -> Row:
         order_hash,
         role,
     )
+
+
+def price_text(scaled: int) -> str:
+    """Format a price, given in units of 10**-8, like Java's ``Double.toString``."""
+    text = repr(scaled / PRICE_SCALE)
+    is_plain = PRICE_SCALE // 1000 <= scaled < 10**7 * PRICE_SCALE
+    if is_plain or scaled == 0:
+        return text
+    # Java turns to an exponent below 0.001 and from 10,000,000 on, and Python elsewhere.
+    value = Decimal(text)
+    digits = "".join(map(str, value.as_tuple().digits)).rstrip("0")
+    return f"{digits[0]}.{digits[1:] or '0'}E{value.adjusted()}"
 
 
 def _planted(fills: tuple[Fill, ...], account: int) -> list[Fill]:
@@ -510,20 +491,18 @@ def _overcharged(fills: tuple[Fill, ...]) -> Iterator[Row]:
         )
 
 
-def _irregular(fills: tuple[Fill, ...]) -> Iterator[Row]:
-    """Yield ordinary rows, with six irregular ones among them."""
+def _irregular(fills: tuple[Fill, ...]) -> list[Row]:
+    """Return ordinary rows, with five irregular ones among them; the sixth is that of the NFT."""
     planted = _planted(fills, IRREGULAR)
-    rows = [list(_row(fill, is_maker=False)) for fill in planted]
+    rows = [_row(fill, is_maker=False) for fill in planted]
     if len(rows) > 5:
-        in_seconds, without_price, without_size, twice_paid, of_other_token = rows[1:6]
-        in_seconds[CREATED_AT] = in_seconds[CREATED_AT][:-3]
-        without_price[PRICE] = "0.0"
-        without_price[FEE] = "0"
-        without_size[SIZE] = "n/a"
+        in_seconds = rows[1].created_at[:-3]
+        rows[1] = rows[1]._replace(created_at=in_seconds)
+        rows[2] = rows[2]._replace(price="0.0", fee_amount="0")
+        rows[3] = rows[3]._replace(size="n/a")
         # A fee of twice what was received.
-        twice_paid[FEE] = str(_charged(planted[4], 2 * BPS).fee)
+        twice_paid = _charged(planted[4], 2 * BPS).fee
+        rows[4] = rows[4]._replace(fee_amount=str(twice_paid))
         # A token that the market does not have.
-        of_other_token[TOKEN] = "999"
-    for row in rows:
-        yield tuple(row)
-    yield (RawJson(json.dumps(["nft", *map(str, range(1, NFT_MEMBERS))])),)
+        rows[5] = rows[5]._replace(token_id="999")  # noqa: S106 - no password
+    return rows

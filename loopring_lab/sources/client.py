@@ -474,13 +474,7 @@ class Client:
         found = {}
         with track("outside prices of markets", progress) as report:
             for market, asked in queries.items():
-                try:
-                    found[market] = self._transport.get("/lab/outsidePrices", asked)
-                except RelayerError as error:
-                    # Of an embedded relayer that serves a recording.
-                    if error.status == NOT_FOUND:
-                        return None
-                    raise
+                found[market] = self._transport.get("/lab/outsidePrices", asked)
                 report(len(found), len(queries))
             prices = records.read_outside_prices(found, self._markets)
         for name in ("market", "base", "quote"):

@@ -1,7 +1,7 @@
 """The relayer's answers as DataFrames: tokens, markets and trades.
 
 Of rows, tokens and markets, only this package knows the wire's names, order and types; the embedded relayer, which
-checks it, has its own list in `relayer.rows`. Start with `trades`: `wire` reads pages into columns of text (and has
+checks it, has its own list in `relayer.history`. Start with `trades`: `wire` reads pages into columns of text (and has
 the layouts of rows), `rows` makes typed columns of them, and `assemble` the frame. `listings` has tokens, markets and
 the lookup of both; `identity` what makes two rows the same trade; `irregular` lists odd rows; `numbers` reads text
 exactly. `unwrapped` finds pages in what others saved; `closes` reads prices from elsewhere, and `own_csv` frames

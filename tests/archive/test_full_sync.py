@@ -12,7 +12,7 @@ from loopring_lab.archive import Archive
 from loopring_lab.cli import main
 from loopring_lab.errors import LabError
 from loopring_lab.relayer import Relayer
-from loopring_lab.relayer.pages import RowKey
+from loopring_lab.relayer.history import RowKey
 
 pytestmark = pytest.mark.thorough
 

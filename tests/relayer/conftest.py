@@ -5,7 +5,6 @@ from typing import Any
 import pytest
 import requests
 from support.key_update_requests import Poster
-from support.recorded import save
 
 from loopring_lab.relayer import Relayer, Settings, World
 
@@ -45,12 +44,11 @@ def world():
 
 @pytest.fixture
 def serve(world):
-    """Start relayers of the small world, or of a recording, with any settings, and give clients of them."""
+    """Start relayers of the small world with any settings, and give clients of them."""
     made: list[ApiClient] = []
 
-    def make(*, recording=None, **settings):
-        source = world if recording is None else None
-        relayer = Relayer(source, Settings(**settings), recording=recording)
+    def make(**settings):
+        relayer = Relayer(world, Settings(**settings))
         made.append(ApiClient(relayer.start()))
         return made[-1]
 
@@ -58,26 +56,6 @@ def serve(world):
     for client in made:
         client.session.close()
         client.relayer.stop()
-
-
-@pytest.fixture
-def folder(tmp_path):
-    """A recording of two accounts, one of them with an empty history."""
-    newest = [
-        "1700000000002", "12", "BUY", "5", "3.5669E-4", "AMM-LRC-ETH", "1", "0", "0", "7", "0", "4", "0xaa",
-    ]  # fmt: skip
-    # Members may also be numbers and null.
-    oldest = [
-        "1700000000001", "11", "SELL", 5, None, "AMM-LRC-ETH", 0.50, "0", "0", "7", "1", "2", "0xbb",
-    ]  # fmt: skip
-    token = {"tokenId": 1, "symbol": "LRC", "decimals": 18, "enabled": True}
-    answers = {
-        "tokens": [token],
-        "markets": {"markets": [{"market": "LRC-ETH", "enabled": True}]},
-        "trades/7-amm": {"totalNum": 2, "trades": [newest, oldest]},
-        "trades/8-dex": {"totalNum": 0, "trades": []},
-    }
-    return save(tmp_path, answers)
 
 
 @pytest.fixture

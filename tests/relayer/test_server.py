@@ -98,11 +98,6 @@ def test_an_address_needs_a_running_relayer(world):
         assert repr(relayer) == f"Relayer({world.name}, {relayer.base_url})"
 
 
-def test_a_world_and_a_recording_are_one_too_many(world, tmp_path):
-    with pytest.raises(LabError, match="Give one of them"):
-        Relayer(world, recording=tmp_path)
-
-
 def test_only_loopback_listens(world):
     with Relayer(world) as relayer:
         assert relayer.base_url.startswith("http://127.0.0.1:")

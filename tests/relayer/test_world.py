@@ -21,7 +21,7 @@ import loopring_lab
 from loopring_lab.errors import LabError
 from loopring_lab.relayer import World, simulation, venues
 from loopring_lab.relayer.mainnet import MARKETS, POOL_FEE_BPS, TOKENS
-from loopring_lab.relayer.rows import price_text
+from loopring_lab.relayer.world import price_text
 
 pytestmark = pytest.mark.contract
 

@@ -10,7 +10,6 @@ import numpy as np
 import pandas as pd
 import pytest
 from support.clients import client_at, client_of
-from support.recorded import save
 from support.scripted_server import Script, by_path, scripted
 
 import loopring_lab as lab
@@ -157,19 +156,6 @@ def served(world: World, body: bytes, *, synthetic: bool) -> Script:
     }
     stated = json.dumps({"name": "scripted", "synthetic": synthetic})
     return by_path(bodies, {HEADER: stated})
-
-
-@pytest.mark.parametrize("synthetic", [False, True])
-def test_a_recording_has_no_outside_market(world, tmp_path, trades, synthetic):
-    answers = {
-        "tokens": world.tokens(),
-        "markets": {"markets": world.markets()},
-        "trades/7-amm": {"totalNum": 0, "trades": []},
-        "source": {"name": "mine", "synthetic": synthetic},
-    }
-    with Relayer(recording=save(tmp_path, answers)) as relayer:
-        client = lab.connect(relayer.base_url, api_key="x")
-        assert client.outside_prices(trades) is None
 
 
 def test_a_live_relayer_is_not_asked(world, trades):

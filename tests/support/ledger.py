@@ -8,7 +8,7 @@ from typing import Any
 
 from loopring_lab.http.transport import Transport
 from loopring_lab.relayer import Relayer, World
-from loopring_lab.relayer.pages import History, RowKey
+from loopring_lab.relayer.history import History, RowKey
 from loopring_lab.sources.client import Client
 
 POOLS = ("LRC-ETH", "ETH-USDC")
@@ -22,6 +22,8 @@ class Ledger:
     """A source of `accounts` accounts with `trades` trades each."""
 
     name = "ledger"
+    planted: dict[int, str] = {}  # noqa: RUF012
+    chain = None
     synthetic = True
 
     def __init__(self, accounts: int, trades: int, seed: int = 1):
@@ -63,7 +65,7 @@ class Ledger:
 
     @cached_property
     def history(self) -> History:
-        return History(self.keys, self.rows.__getitem__, self.accounts)
+        return History(self.keys, self.rows.__getitem__)
 
     def tokens(self) -> list[dict[str, Any]]:
         return World().tokens()

@@ -4,7 +4,7 @@ import random
 from collections.abc import Callable
 from typing import Any
 
-from loopring_lab.relayer.pages import History, Source
+from loopring_lab.relayer.history import History, Source
 
 ORDERS = ("newest", "oldest", "shuffled")
 
@@ -29,7 +29,6 @@ class Rewired:
         self.history = History(
             (whole.keys[number] for number in numbers),
             lambda number: change(whole.row(numbers[number])),
-            whole.accounts,
         )
 
     def __getattr__(self, name: str) -> Any:

@@ -14,7 +14,6 @@ from support.wire_rows import markets, page, row, tokens
 
 import loopring_lab as lab
 from loopring_lab.errors import LabError, UnexpectedAnswer
-from loopring_lab.relayer import Relayer
 
 HASH = "0x" + "ab" * 32
 SELL = row()
@@ -364,9 +363,3 @@ def test_pages_before_a_file_s_fault_are_imported(folder):
     with pytest.raises(UnexpectedAnswer, match="page 2: .*block explorer"):
         archive.import_pages(file)
     assert len(archive.trades()) == 2
-
-
-def test_a_relayer_of_a_file_says_who_reads_it(tmp_path):
-    (tmp_path / NAME).write_bytes(page(ROWS))
-    with pytest.raises(UnexpectedAnswer, match=r"got a file.*lab\.connect\(recording"):
-        Relayer(recording=tmp_path / NAME)

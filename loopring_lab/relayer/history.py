@@ -1,7 +1,8 @@
-"""Trade histories: the rows that a filter selects, and the pages that a client sees now."""
+"""Trade histories: the layout of a row, the rows that a filter selects, and the pages that a client sees now."""
 
 from __future__ import annotations
 
+import json
 from array import array
 from bisect import bisect_left
 from collections import Counter, defaultdict
@@ -9,22 +10,42 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from loopring_lab.relayer.rows import (
-    BOOK,
-    FILL_TYPES,
-    POOL,
-    POOL_PREFIX,
-    Row,
-    rows_json,
-)
-
 if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from loopring_lab.relayer.chain import Chain
     from loopring_lab.relayer.settings import Settings
+
+POOL = "amm"
+BOOK = "dex"
+FILL_TYPES = (POOL, BOOK)
+POOL_PREFIX = "AMM-"
 
 # The number of a row that no history reaches.
 NEVER = 1 << 40
 # Newest rows of each account that are held back at first if histories grow: two pages are still to come.
 RESERVE = 100
+ENCODER = json.JSONEncoder(separators=(",", ":"), check_circular=False)
+
+
+class Row(NamedTuple):
+    """A trade row as it is served, all text; rows of 7 and of 13 members, as there were before, begin the same."""
+
+    created_at: str
+    id: str
+    side: str
+    size: str
+    price: str
+    market: str
+    fee_amount: str
+    block_id: str
+    index_in_block: str
+    account_id: str
+    token_id: str
+    storage_id: str
+    order_hash: str
+    role: str
 
 
 class RowKey(NamedTuple):
@@ -48,11 +69,7 @@ class TradeQuery(NamedTuple):
 
 
 class Source(Protocol):
-    """What a relayer can serve: the synthetic `World`, a `Recording`, or anything else of this shape.
-
-    A source may also have ``planted`` accounts, which are served but not listed, ``outside_prices``, and a
-    ``chain``.
-    """
+    """What a relayer can serve: the synthetic `World`, or anything else of this shape."""
 
     @property
     def name(self) -> str:
@@ -80,19 +97,29 @@ class Source(Protocol):
         """Return the pool records as they are served."""
 
     def pool_owners(self) -> dict[int, str]:
-        """Return the accounts that are known to be pools, each with the address of its pool."""
+        """Return the accounts of pools, each with the address of its pool."""
+
+    @property
+    def planted(self) -> dict[int, str]:
+        """Accounts with faults to find, each with what is wrong, which are served but not listed."""
+
+    @property
+    def chain(self) -> Chain | None:
+        """The blocks that its trades were settled into."""
+
+    def outside_prices(
+        self, market: str, start_ms: int, end_ms: int, every_ms: int
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Return the prices of another market: times in ms, and prices in 10**-12 quote per base."""
 
 
 class History:
     """Numbered rows, oldest first, indexed by account, market, fill type and order."""
 
     def __init__(
-        self,
-        keys: Iterable[RowKey],
-        row: Callable[[int], Row],
-        accounts: Iterable[int] = (),
+        self, keys: Iterable[RowKey], row: Callable[[int], Sequence[str]]
     ) -> None:
-        """Take the key of every row, what makes a row of its number, and accounts that may have no rows."""
+        """Take the key of every row, and what makes a row of its number."""
         self.row = row
         self.keys = list(keys)
         self._numbers: defaultdict[int, array[int]] = defaultdict(lambda: array("I"))
@@ -100,8 +127,11 @@ class History:
             self._numbers[key.account].append(number)
         # The rows that filters select: their numbers by account, market and fill types.
         self._selected: dict[tuple[object, ...], array[int]] = {}
-        self.accounts = sorted({*self._numbers, *accounts})
-        self.market_names = {key.market for key in self.keys if key.market}
+
+    @property
+    def accounts(self) -> Iterable[int]:
+        """Every account that has a row."""
+        return self._numbers.keys()
 
     def row_numbers(
         self,
@@ -113,12 +143,12 @@ class History:
         wanted = (account, market, fill_types)
         # Kept, so that the price of a page does not grow with its offset.
         if wanted not in self._selected:
-            selected = []
+            selected = array("I")
             for number in self._numbers.get(account, ()):
                 key = self.keys[number]
                 if market in (None, key.market) and key.fill_type in fill_types:
                     selected.append(number)
-            self._selected[wanted] = array("I", selected)
+            self._selected[wanted] = selected
         return self._selected[wanted]
 
     @cached_property
@@ -147,26 +177,29 @@ class Pager:
         numbers = self._matching(query)
         rows = self._rows(numbers, query.offset, query.limit)
         self._reads[query.account_id] += 1
-        return len(numbers), rows_json(rows)
+        return len(numbers), ENCODER.encode(rows)
 
-    def rows(self, account_id: int, fill_type: str | None = None) -> list[Row]:
+    def rows(self, account_id: int, fill_type: str | None = None) -> list[list[str]]:
         """Return the rows of an account as they are served now."""
         fill_types = FILL_TYPES if fill_type is None else (fill_type,)
         numbers = self._matching(TradeQuery(account_id, fill_types=fill_types))
         return self._rows(numbers, 0, len(numbers))
 
-    def _rows(self, numbers: Sequence[int], offset: int, limit: int) -> list[Row]:
+    def _rows(self, numbers: Sequence[int], offset: int, limit: int) -> list[list[str]]:
         # Rows are numbered oldest first, so the first page is the end.
         end = max(len(numbers) - offset, 0)
         page = numbers[max(end - limit, 0) : end][::-1]
-        return [self._history.row(number)[: self._length] for number in page]
+        return [list(self._history.row(number)[: self._length]) for number in page]
 
     def _matching(self, query: TradeQuery) -> Sequence[int]:
         """Return the numbers of the rows that a query selects, oldest first."""
         query = _without_prefix(query)
-        if query.order_hash is None:
-            return self._visible(query)
-        return list(self._matching_order(query, query.order_hash))
+        if query.order_hash is not None:
+            return list(self._matching_order(query, query.order_hash))
+        numbers = self._history.row_numbers(
+            query.account_id, query.market, query.fill_types
+        )
+        return numbers[: bisect_left(numbers, self._horizon(query.account_id))]
 
     def _matching_order(self, query: TradeQuery, order_hash: str) -> Iterator[int]:
         """Yield the numbers of the rows of an order that a query selects."""
@@ -177,12 +210,6 @@ class Pager:
             is_of_type = key.fill_type in query.fill_types
             if is_visible and is_of_account and is_in_market and is_of_type:
                 yield number
-
-    def _visible(self, query: TradeQuery) -> Sequence[int]:
-        numbers = self._history.row_numbers(
-            query.account_id, query.market, query.fill_types
-        )
-        return numbers[: bisect_left(numbers, self._horizon(query.account_id))]
 
     def _horizon(self, account: int) -> int:
         """Return the number of the first row of an account that is still held back."""
