@@ -171,8 +171,6 @@ class Blocks:
         self,
         tokens: pd.DataFrame,
         markets: pd.DataFrame | None = None,
-        *,
-        pools: Collection[int] | None = None,
     ) -> pd.DataFrame:
         """Return both sides of every fill, as the frame that `tables.trades` makes.
 
@@ -182,16 +180,15 @@ class Blocks:
             From `tables.tokens`.
         markets : pandas.DataFrame, optional
             From `tables.markets`. Without it, base and quote follow from an order of quote tokens.
-        pools : collection of int, optional
-            Accounts that are pools. By default those that amm updates name, and ids up to 10,000, the limit of
-            public subgraphs; the exchange's own list of pools has 1 to 127.
 
         Returns
         -------
         pandas.DataFrame, shape (2 x fills, 21)
             Columns and dtypes of `tables.trades`: a row for the taker (A), then one for the maker (B).
             ``trade_id`` is the block's number times 100,000 plus ``index_in_block``; without a number, the
-            block's position. ``notional`` is the exact amount of quote tokens, and ``price`` is it over size.
+            block's position. ``fill_type`` is amm where one side is a pool: amm updates name it, or its id is at
+            most 10,000, the limit of public subgraphs; the exchange's own list has 1 to 127. ``notional`` is the
+            exact amount of quote tokens, and ``price`` is it over size.
             ``order_hash`` is null: (``account_id``, ``token_id``, ``storage_id``) is one order.
 
         Raises
@@ -204,7 +201,7 @@ class Blocks:
         >>> lab.rollup.decode_data(bytes(98 + 68)).trades(client.tokens()).shape
         (0, 21)
         """
-        return settled.trades(self, tokens, markets, pools)
+        return settled.trades(self, tokens, markets)
 
     def fills(self, tokens: pd.DataFrame | None = None) -> pd.DataFrame:
         """Return one row a fill, with both sides: A is the taker, B the maker.

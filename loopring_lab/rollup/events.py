@@ -9,7 +9,7 @@ from loopring_lab.amounts.scaling import MAX_DECIMALS
 from loopring_lab.errors import RpcError
 from loopring_lab.rollup.block_file import Submission
 from loopring_lab.rollup.calldata import WORD, to_hex
-from loopring_lab.rollup.rpc import Unexpected, number, octets, undocumented
+from loopring_lab.rollup.rpc import number, octets, unexpected
 
 # BlockSubmitted(uint256 indexed blockIdx, bytes32 merkleRoot, bytes32 publicDataHash)
 SUBMITTED = "0xcc86d9ed29ebae540f9d25a4976d4da36ea4161b854b8ecf18f491cf6b0feb5c"
@@ -45,14 +45,14 @@ class Log(NamedTuple):
     event: Submission | tuple[int, str] | None
 
 
-def read_log(log: Any, where: str, unexpected: Unexpected = undocumented) -> Log | None:
+def read_log(log: Any, where: str) -> Log | None:
     """Read an event of a contract; None if it was undone."""
 
     def number_of(name: str) -> int:
-        return number(log.get(name), f"{where}, {name}", unexpected)
+        return number(log.get(name), f"{where}, {name}")
 
     def octets_of(name: str, size: int) -> bytes:
-        return octets(log.get(name), f"{where}, {name}", size, unexpected)
+        return octets(log.get(name), f"{where}, {name}", size)
 
     if not isinstance(log, dict) or not isinstance(log.get("topics"), list):
         raise unexpected(where, "a log", log)
@@ -60,7 +60,7 @@ def read_log(log: Any, where: str, unexpected: Unexpected = undocumented) -> Log
         return None
     # Explorers fill topics up with null, and write an index of 0 as 0x.
     topics = [
-        octets(topic, f"{where}, topics", WORD, unexpected)
+        octets(topic, f"{where}, topics", WORD)
         for topic in log["topics"]
         if topic is not None
     ]
@@ -75,10 +75,10 @@ def read_log(log: Any, where: str, unexpected: Unexpected = undocumented) -> Log
     first_word = data[:WORD]
     second_word = data[WORD:]
     if kind == REGISTERED:
-        token_id = number(int.from_bytes(second_word), f"{where}, tokenId", unexpected)
+        token_id = number(int.from_bytes(second_word), f"{where}, tokenId")
         contract = to_hex(first_word[-20:])
         return Log(address, l1_block, (token_id, contract))
-    block_id = number(int.from_bytes(topics[1]), f"{where}, blockIdx", unexpected)
+    block_id = number(int.from_bytes(topics[1]), f"{where}, blockIdx")
     is_first = log.get("logIndex") == "0x"
     submission = Submission(
         block_id=block_id,

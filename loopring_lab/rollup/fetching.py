@@ -18,6 +18,7 @@ from loopring_lab.errors import (
     LabError,
     RelayerTimeout,
     RpcError,
+    UnexpectedAnswer,
     with_details,
 )
 from loopring_lab.http.budget import Budget
@@ -417,7 +418,7 @@ class Sync:
         try:
             content = self._input_of(events[0].transaction_hash, answer, where)
             found = calldata.read(content, where)
-        except (RpcError, BlockError) as error:
+        except (RpcError, UnexpectedAnswer, BlockError) as error:
             return [], [error.with_traceback(None)] * len(events)
         by_hash = {hashlib.sha256(raw.data).digest(): raw for raw in found}
         blocks: list[RawBlock] = []

@@ -283,7 +283,7 @@ def _binary(file: Path, name: str) -> Iterator[Item]:
 
 def _hex(file: Path, name: str) -> Iterator[Item]:
     for where, line in _numbered(name, read_lines(file, hint=HINT)):
-        yield Call(where, _octets(line.decode("ascii", "replace"), where))
+        yield Call(where, rpc.octets(line.decode("ascii", "replace"), where))
 
 
 def _json(file: Path, name: str) -> Iterator[Item]:
@@ -303,13 +303,13 @@ def _records(value: Any, where: str) -> Iterator[Item]:
         for place, one in enumerate(value):
             yield from _records(one, f"{where}[{place}]")
     elif isinstance(value, dict) and "topics" in value:
-        yield read_log(value, where, _unexpected)
+        yield read_log(value, where)
     elif isinstance(value, dict) and INPUT in value:
         yield _call({_plain(name): one for name, one in value.items()}, where)
     elif isinstance(value, dict) and "result" in value:
         yield from _records(value["result"], f"{where}, result")
     else:
-        raise _unexpected(where, "a transaction or an event", value)
+        raise rpc.unexpected(where, "a transaction or an event", value)
 
 
 def _rows(name: str, batches: Iterator[pa.RecordBatch]) -> Iterator[Item]:
@@ -418,10 +418,12 @@ def _call(row: Mapping[str, Any], where: str) -> Call:
     l1_block = None
     transaction = None
     if number is not None:
-        l1_block = rpc.number(number, f"{where}, block number", _unexpected)
+        l1_block = rpc.number(number, f"{where}, block number")
     if digest is not None:
-        transaction = calldata.to_hex(_octets(digest, f"{where}, hash", 32))
-    return Call(where, _octets(content, f"{where}, input"), True, l1_block, transaction)
+        transaction = calldata.to_hex(rpc.octets(digest, f"{where}, hash", 32))
+    return Call(
+        where, rpc.octets(content, f"{where}, input"), True, l1_block, transaction
+    )
 
 
 def _has_succeeded(row: Mapping[str, Any], where: str) -> bool:
@@ -438,14 +440,6 @@ def _has_succeeded(row: Mapping[str, Any], where: str) -> bool:
         if YES_OR_NO[text] is not yes_is_success:
             return False
     return True
-
-
-def _octets(value: Any, where: str, size: int | None = None) -> bytes:
-    return rpc.octets(value, where, size, _unexpected)
-
-
-def _unexpected(where: str, expected: str, value: object) -> UnexpectedAnswer:
-    return _refused(where, expected, shown(value, 60))
 
 
 def _refused(where: str, expected: str, got: str) -> UnexpectedAnswer:

@@ -7,7 +7,7 @@ import json
 import re
 from base64 import b64encode
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 from urllib.parse import parse_qsl, unquote, urlunsplit
 
@@ -69,11 +69,8 @@ _NOT_AN_ENDPOINT = (
 )
 _OTHER = "The endpoint answered other than documented:"
 _UNDOCUMENTED = "Try again, or use another endpoint."
+_ANOTHER = "Get it again, from another endpoint or export if need be."
 _SLOW_DOWN = "Send fewer requests: sync(..., rate=...); or run it again later, or use another endpoint."
-
-
-Unexpected = Callable[[str, str, object], LabError]
-"""Makes the error of what is other than expected: of a place, what is expected there, and what is there."""
 
 
 class Call(NamedTuple):
@@ -187,19 +184,13 @@ class Rpc(Channel):
             raise undocumented(endpoint, "a list of answers", answer)
         place_of = {str(number): place for place, number in enumerate(numbers)}
         found: dict[int, Any] = {}
-        # Calls with two different answers, of which neither is believed.
-        contradicted = set()
         for one in answer:
             place = place_of.get(str(one.get("id"))) if isinstance(one, dict) else None
             if place is None:
                 # Nothing that was asked for.
                 continue
-            value = _outcome(one, f"{calls[place].method} at {self.server.address}")
-            # Repeated answers that agree do no harm.
-            if found.setdefault(place, value) != value:
-                contradicted.add(place)
-        for place in contradicted:
-            del found[place]
+            where = f"{calls[place].method} at {self.server.address}"
+            found[place] = _outcome(one, where)
         if len(found) < len(calls):
             self._shrink(len(calls))
         return found
@@ -300,7 +291,7 @@ def undocumented(where: str, expected: str, got: object) -> RpcError:
     )
 
 
-def number(value: object, where: str, unexpected: Unexpected = undocumented) -> int:
+def number(value: object, where: str) -> int:
     """Read a whole number of 63 bits: an integer, or its text, such as ``0x1f`` or ``31``."""
     found = value
     if isinstance(value, str):
@@ -311,28 +302,27 @@ def number(value: object, where: str, unexpected: Unexpected = undocumented) -> 
     return found
 
 
-def octets(
-    value: object,
-    where: str,
-    size: int | None = None,
-    unexpected: Unexpected = undocumented,
-) -> bytes:
+def octets(value: object, where: str, size: int | None = None) -> bytes:
     """Read bytes, or their text in hex, of a given length if one is given."""
     found = value
     # Tables of public datasets have the text as bytes, too.
-    if isinstance(value, bytes) and value[:2] in (b"0x", b"0X"):
+    if isinstance(value, bytes) and value[:2] == b"0x":
         value = value.decode("ascii", "replace")
     if isinstance(value, str):
-        text = value.strip()
-        digits = text[2:] if text[:2] in ("0x", "0X") else text
         try:
-            found = bytes.fromhex(digits)
+            found = bytes.fromhex(value.strip().removeprefix("0x"))
         except ValueError:
             found = None
     if not isinstance(found, bytes) or size not in (None, len(found)):
         expected = "hex text" if size is None else f"{size} bytes in hex"
         raise unexpected(where, expected, value)
     return found
+
+
+def unexpected(where: str, expected: str, value: object) -> UnexpectedAnswer:
+    """Return the error of a value in an answer, or in a file, that is not as Ethereum's JSON has it."""
+    got = shown(value, 60)
+    return UnexpectedAnswer(where, expected=expected, got=got, hint=_ANOTHER)
 
 
 def refused(refusal: object, endpoint: str, status: int = 200) -> RpcError:

@@ -8,7 +8,7 @@ listing has to name.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -21,7 +21,6 @@ from loopring_lab import tables
 from loopring_lab.amounts.arithmetic import AMOUNT_TYPE
 from loopring_lab.amounts.scaling import WHOLE, from_integers, to_integers
 from loopring_lab.arguments import parse_account_id
-from loopring_lab.errors import LabError
 from loopring_lab.rollup.slots import FIRST_NFT
 from loopring_lab.tables import assemble, rows
 from loopring_lab.tables.listings import PREFIXES, MarketLookup
@@ -54,7 +53,6 @@ def trades(
     blocks: Blocks,
     tokens: pd.DataFrame,
     markets: pd.DataFrame | None = None,
-    pools: Collection[int] | None = None,
     account_id: int | None = None,
 ) -> pd.DataFrame:
     """Return both sides of every fill, or those of one account, in block order: the taker's, the maker's."""
@@ -68,7 +66,7 @@ def trades(
             pc.equal(fills["account_b"], account_id),
         )
         fills = fills.filter(is_party)
-    table = _Settled(fills.combine_chunks(), listing).table(blocks, pools)
+    table = _Settled(fills.combine_chunks(), listing).table(blocks)
     if account_id is not None:
         table = table.filter(pc.field("account_id") == account_id)
     frame = assemble(table, listing)
@@ -118,14 +116,6 @@ def markets(pairs: Iterable[tuple[int, int]], tokens: pd.DataFrame) -> pd.DataFr
     return tables.markets({"markets": named}, tokens)
 
 
-def _account_ids(pools: Collection[int]) -> list[int]:
-    if isinstance(pools, (str, bytes)) or not hasattr(pools, "__iter__"):
-        raise LabError(
-            f"pools={pools!r} is not a collection of account ids. Give numbers, such as [1, 22]."
-        )
-    return [parse_account_id(account, "pools") for account in pools]
-
-
 class _Pairs(NamedTuple):
     """The market and tokens of each fill as codes, -1 where unknown, and the id of the quote token."""
 
@@ -149,7 +139,7 @@ class _Settled(rows.Conversion):
         self.sell_a = fills["sell_a"].to_numpy()
         self.sell_b = fills["sell_b"].to_numpy()
 
-    def table(self, blocks: Blocks, pools: Collection[int] | None) -> pa.Table:
+    def table(self, blocks: Blocks) -> pa.Table:
         """Convert all columns."""
         pairs = self.pairs()
         # A buys the base token where it sells the quote token, and then its leg is the quote's.
@@ -171,12 +161,8 @@ class _Settled(rows.Conversion):
         notional = notional.take(of_fill)
 
         account = self.both("account").to_numpy()
-        if pools is None:
-            are_pools = is_pool(blocks, account)
-        else:
-            are_pools = np.isin(account, _account_ids(pools))
         # A fill is a pool's if either of its two rows is.
-        with_pool = are_pools.reshape(-1, 2).any(axis=1)
+        with_pool = is_pool(blocks, account).reshape(-1, 2).any(axis=1)
         amm = rows.FILL_TYPES.index("amm")
         dex = rows.FILL_TYPES.index("dex")
         fill_type = np.where(with_pool, amm, dex).astype(np.int8)

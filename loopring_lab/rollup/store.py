@@ -156,6 +156,8 @@ class Store:
         RpcError
             The endpoint refuses a request, answers other than documented, lacks transactions, or gives one
             without the block that its event announces. All other blocks are stored.
+        UnexpectedAnswer
+            A value in an answer is not as documented.
         TransportError
             No usable answer arrived; what was read before is stored.
         ArchiveError

@@ -199,7 +199,6 @@ class BlocksClient:
                     blocks,
                     contents.tokens,
                     contents.markets,
-                    None,
                     account_id,
                 )
                 held += len(frame)

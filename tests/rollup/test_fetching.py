@@ -273,7 +273,7 @@ def test_logs_that_were_not_asked_for_are_refused(store, lie):
     chain = ScriptedChain(9)
     chain.logs[4] |= lie
     chain.eth_getLogs = lambda wanted: chain.logs
-    with pytest.raises(RpcError, match="eth_getLogs of L1 blocks 11,149,814 to 11,1"):
+    with pytest.raises(LabError, match="eth_getLogs of L1 blocks 11,149,814 to 11,1"):
         sync(store, chain)
     assert store.file.scanned() == []
 

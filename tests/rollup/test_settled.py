@@ -281,14 +281,10 @@ def test_block_order_is_kept_and_ids_follow_the_position_where_the_number_is_unk
     assert [*numbered["trade_id"].iloc[::4]] == [700_000, 800_000]
 
 
-def test_pools_can_be_given_instead():
+def test_a_fill_with_a_pool_on_either_side_is_the_pool_s():
     assert [*read(fill())["fill_type"]] == ["dex", "dex"]
+    assert [*read(fill(account_a=9_000))["fill_type"]] == ["amm", "amm"]
     assert [*read(fill(account_b=9_000))["fill_type"]] == ["amm", "amm"]
-    assert [*read(fill(account_b=9_000), pools=[20_001])["fill_type"]] == ["amm", "amm"]
-    assert [*read(fill(account_b=9_000), pools=set())["fill_type"]] == ["dex", "dex"]
-    for pools in ("20001", 20_001, ["x"]):
-        with pytest.raises(lab.LabError, match="pools"):
-            read(fill(), pools=pools)
 
 
 def test_accounts_up_to_10_000_are_pools_that_the_exchange_lists(blocks):
