@@ -7,7 +7,6 @@ import json
 import os
 import re
 import shutil
-from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -15,7 +14,7 @@ from typing import Any, NamedTuple
 from loopring_lab.bounded import given_path
 from loopring_lab.errors import LabError, did_you_mean
 
-PLACES = {"recording": "saved responses", "blocks": "blocks"}
+PLACES = ("recording", "blocks")  # parameters that are paths
 # Of these parameters, `connect` takes one.
 SOURCES = ("base_url", "recording", "blocks")
 # The prices after a fill are those of later blocks, which shorter horizons often do not reach.
@@ -153,38 +152,23 @@ def suited_to_source(template: Template, values: Mapping[str, Any]) -> dict[str,
     if recording and "recording" in parameters:
         # Three show how accounts differ, and each takes a while to read.
         count = 3 if "accounts" in parameters else 1
-        accounts = _accounts_of_recording(recording)[:count]
+        accounts = _busiest("recording", recording)[:count]
         chosen |= account_parameters(template, accounts)
     if blocks and "blocks" in parameters:
-        accounts = _accounts_in("blocks", blocks)[:1]
-        chosen |= account_parameters(template, accounts)
+        chosen |= account_parameters(template, _busiest("blocks", blocks)[:1])
     return chosen
 
 
-def _accounts_of_recording(recording: str) -> list[int]:
-    """List the accounts of a recording: those with both fill types first, then those with most trades."""
-    place = given_path(recording)
-    if place.is_file():
-        return _accounts_in("recording", recording)
-    sizes: dict[int, list[int]] = defaultdict(list)
-    # A file for each account and fill type: <accountId>-<amm or dex>.json.
-    folder = place / "trades"
-    for path in folder.glob("*-*.json"):
-        account, _, _ = path.stem.partition("-")
-        if account.isdigit():
-            sizes[int(account)].append(path.stat().st_size)
-
-    def rank(account: int) -> tuple[int, int, int]:
-        return -len(sizes[account]), -sum(sizes[account]), account
-
-    return sorted(sizes, key=rank)
-
-
-def _accounts_in(source: str, place: str) -> list[int]:
+def _busiest(source: str, place: str) -> list[int]:
+    """List the accounts of a recording, or those of blocks, by their trades: the most first."""
     from loopring_lab.sources.connect import connect
 
     given: dict[str, Any] = {source: place}
-    return list(connect(**given).accounts or [])
+    client: Any = connect(**given)
+    # In blocks pools have the most, and come last.
+    if source == "blocks":
+        return list(client.accounts)
+    return sorted(client.accounts, key=client.count, reverse=True)
 
 
 def _read(path: Path) -> Template:
@@ -230,23 +214,11 @@ def _checked_values(
             raise LabError(
                 f"{template.name} has no parameter {name!r}. {_suggestion(name, list(template.parameters))}"
             )
-    for name, meaning in PLACES.items():
+    for name in PLACES:
         given = values.get(name)
-        if given is None:
+        if given is None or given in list(BUNDLED):
             continue
         place = given_path(given)
-        if name == "blocks" and given in BUNDLED:
-            continue
-        # Both are in one file, or in a folder.
-        is_there = place.is_dir() or place.is_file()
-        # A notebook with this parameter makes its folder.
-        if not is_there and "files" not in template.parameters:
-            raise LabError(f"{given} does not exist. Name the place of {meaning}.")
-        is_recording = name == "recording" and place.is_dir()
-        if is_recording and not (place / "tokens.json").is_file():
-            raise LabError(
-                f"{given} has no tokens.json. Name the folder of {meaning}, or a file of trades."
-            )
         # A notebook runs in its own folder, which need not be that of the command.
         if not place.is_absolute():
             relative = os.path.relpath(place, target.parent)
