@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
 import datetime as dt
 import functools
 import inspect
 import operator
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from numbers import Number
 from typing import Any, ParamSpec, cast
 
@@ -20,11 +19,11 @@ from loopring_lab.bounded import MAX_INT64, shown
 from loopring_lab.engine.ask import ask
 from loopring_lab.engine.query import Question, collected
 from loopring_lab.errors import LabError, RelayerError, did_you_mean, in_any_case
+from loopring_lab.tables.listings import POOL_PREFIX
 from loopring_lab.tables.rows import FILL_TYPES
 
-# The relayer's error codes for a market that it does not list (an invalid argument) and for an account.
+# The relayer's error code for a market that it does not list: an invalid argument.
 NO_MARKET = 100001
-NO_ACCOUNT = 104003
 # Times of trades are milliseconds since 1970, as the relayer sends them.
 MINUTE_MS = 60_000
 HOUR_MS = 60 * MINUTE_MS
@@ -34,9 +33,9 @@ _ISO_8601 = re.compile(
     r"\s*(\d{4}(-\d{2}(-\d{2})?)?|\d{8})"
     r"([T ]\d{2}(:?\d{2}(:?\d{2}([.,]\d{1,9})?)?)? ?(Z|[+-]\d{2}(:?\d{2})?)?)?\s*"
 )
-# Dates that countries read differently: 12.04.2023.
-_YEAR_LAST = re.compile(r"\s*(\d{1,2})[./-](\d{1,2})[./-](\d{4})")
-_EXAMPLE_TIME = "Give one like '2022-03-31' or '2022-03-31T18:00Z'."
+_EXAMPLE_TIME = (
+    "Give one like '2022-03-31' or '2022-03-31T18:00Z', with the year first."
+)
 _DIGITS = re.compile(r"\s*[0-9]{1,19}\s*")  # 2^63 has 19
 
 # What a question about the time of trades has to know of each market, one row for each.
@@ -143,27 +142,8 @@ def parse_utc(name: str, moment: Moment) -> pd.Timestamp | None:
     if is_readable and not isinstance(moment, dict):
         stamp = pd.to_datetime(moment, errors="coerce")
     if not isinstance(stamp, pd.Timestamp):
-        readings = "" if text is None else _readings(text)
-        raise LabError(
-            f"{name}={shown(moment)} is not a time. {readings or _EXAMPLE_TIME}"
-        )
+        raise LabError(f"{name}={shown(moment)} is not a time. {_EXAMPLE_TIME}")
     return stamp.tz_localize("UTC") if stamp.tzinfo is None else stamp.tz_convert("UTC")
-
-
-def _readings(text: str) -> str:
-    """Say what a date with the year at its end could mean; empty for anything else."""
-    found = _YEAR_LAST.match(text)
-    if not found:
-        return ""
-    first, second, year = found.groups()
-    days = {}
-    for day, month in ((first, second), (second, first)):
-        with contextlib.suppress(ValueError):
-            date = dt.date(int(year), int(month), int(day))
-            days[f"'{date}'"] = f"{date.day} {date:%B %Y}"
-    if not days:
-        return ""
-    return f"Its year is last: that could be {' or '.join(days.values())}. Give {' or '.join(days)}."
 
 
 def parse_span(
@@ -231,48 +211,33 @@ def outside_prices(
 
 
 def known_market(
-    market: str | None,
-    prefixes: Sequence[str],
-    known_markets: Callable[[], pd.Index],
-) -> str | None:
-    """Return a market's name as it is listed, whatever the case it is given in; refuse a pool's own name."""
+    market: str | None, fill_type: str | None, listed: pd.Index
+) -> tuple[str | None, str | None]:
+    """Return a market's name as it is listed, in any case, and the fill type; the name of a pool says both."""
     if market is None or market == "":
-        return None
+        return None, fill_type
     if not isinstance(market, str):
         raise LabError(
             f"market={shown(market)} is not the name of a market. Give one, such as 'LRC-ETH', or nothing for all."
         )
-    listed = in_any_case(market, known_markets())
-    if listed is not None:
-        return listed
-    folded = str(market).casefold()
-    for prefix in prefixes:
-        if prefix and folded.startswith(prefix.casefold()):
-            plain = market[len(prefix) :].upper()
+    plain = market
+    if market.upper().startswith(POOL_PREFIX):
+        plain = market[len(POOL_PREFIX) :]
+        if fill_type == "dex":
             raise LabError(
-                f"market={market!r} is the name of a pool. Give market={plain!r} and fill_type='amm'."
+                f"market={market!r} is the name of a pool, which has no order-book fills. Leave out fill_type='dex'."
             )
-    return market
+        fill_type = "amm"
+    return in_any_case(plain, listed) or plain, fill_type
 
 
 def with_suggestion(
-    error: RelayerError,
-    market: str | None,
-    accounts: Sequence[int] | None,
-    known_markets: Callable[[], pd.Index],
+    error: RelayerError, market: str | None, listed: pd.Index
 ) -> RelayerError:
-    """Add to a relayer's error what to try instead: the nearest market, or accounts that are known."""
-    if error.code == NO_ACCOUNT and accounts:
-        some = ", ".join(map(str, accounts[:3]))
-        hint = f"There are {len(accounts)} here, such as {some}: client.accounts lists them."
-    elif (
-        error.code == NO_MARKET and market is not None and market not in known_markets()
-    ):
-        hint = market_hint(
-            market, known_markets(), "client.markets() lists the markets."
-        )
-    else:
+    """Say which market was probably meant where a relayer refuses one that is not listed."""
+    if error.code != NO_MARKET or market is None or market in listed:
         return error
+    hint = market_hint(market, listed, "client.markets() lists the markets.")
     return RelayerError(
         error.message,
         status=error.status,

@@ -37,7 +37,7 @@ from loopring_lab.engine.database import StoredFile, bound_source
 from loopring_lab.errors import ArchiveError, LabError
 from loopring_lab.origin import given_name
 from loopring_lab.progress import Watching, track
-from loopring_lab.sources.client import Client, new_budget
+from loopring_lab.sources.client import Client
 from loopring_lab.sources.recording import Recording
 from loopring_lab.tables.rows import FILL_TYPES
 
@@ -198,8 +198,7 @@ class Archive:
             sync_recording(self._file, client, histories, progress)
             return self.report(ids)
         begin = to_milliseconds(start)
-        with new_budget(client, of_bytes=False).activate():
-            sync_histories(self._file, client, histories, begin, progress, full=full)
+        sync_histories(self._file, client, histories, begin, progress, full=full)
         return self.report(ids)
 
     def import_pages(

@@ -99,7 +99,7 @@ def _checked_total(key: HistoryKey, batches: Sequence[wire.Batch]) -> int | None
     for one in pc.value_counts(texts).to_pylist():
         account = parse_integer(one["values"])
         counts[account] = one["counts"]
-    tables.refuse_other_accounts(counts, key[0], "Nothing of that history was added.")
+    tables.refuse_other_accounts(counts, key[0], "Nothing of that history was added. ")
     counting = [batch for batch in batches if batch.totals[0] is not None]
     return wire.read_total(counting[-1]) if counting else None
 

@@ -1,4 +1,4 @@
-"""Download of missing trades: histories read side by side, committed in bounded batches."""
+"""Download of missing trades: histories read one after the other, committed in bounded batches."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def sync_histories(
         for history in begun:
             error = found.errors.get(_key(history))
             if error:
-                history.fail(error)
+                history.error = error
                 errors.append(error)
         records = [
             _record(history, begun.pop(history), full=full)
@@ -147,18 +147,17 @@ def _histories(
 
 
 def _record(history: History, held: AbstractSet[int], *, full: bool) -> SyncRecord:
-    read = history.scheduler
     now = now_ms()
-    # With `full` the scheduler was not told what is held, so that it reads all of it.
-    known = len(held | read.identities) if full else read.known
-    is_whole = read.complete and not history.error and history.window == EVERYTHING
+    # With `full` the history was not told what is held, so that all of it is read.
+    known = len(held | history.identities) if full else history.known
+    is_whole = history.complete and not history.error and history.window == EVERYTHING
     # Without `full`, rows that were held are not read again.
     is_checked = is_whole and (full or not held)
     return SyncRecord(
         *_key(history),
         synced_at=now,
-        total=read.total,
-        gone=known - read.total if read.complete else None,
+        total=history.total,
+        gone=known - history.total if history.complete else None,
         requests=history.requests,
         checked_at=now if is_checked else None,
     )

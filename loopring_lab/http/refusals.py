@@ -23,7 +23,7 @@ HINTS = {
     102024: "Choose a fee token that the relayer's fee list names.",
     104001: "Give an API key: connect(base_url, api_key=...) or the environment variable LOOPRING_API_KEY.",
     104002: "The API key is not accepted; get a fresh one, and mind that a key update voids the old one.",
-    104003: "No such account; check account_id.",
+    104003: "No such account; check account_id. client.accounts lists those that are known.",
     104004: "The signature is missing: the account's L2 key signs for an API key, its owner for an update.",
     104005: "Sign with the account's newest L2 key for an API key, with its owner's wallet for an update.",
     114001: "Choose a fee token that the relayer's fee list names.",

@@ -6,7 +6,6 @@ import copy
 from collections.abc import Mapping
 from typing import Any, Self
 
-from loopring_lab.bounded import MAX_ANSWER
 from loopring_lab.errors import LabError
 from loopring_lab.http.addresses import check_base_url, check_header, is_confidential
 from loopring_lab.http.channel import (
@@ -53,9 +52,8 @@ class Transport(Channel):
         *,
         keyed: bool = False,
         signature: str | None = None,
-        largest: int = MAX_ANSWER,
     ) -> bytes:
-        """Send a GET request, retrying transient failures; the body has at most `largest` bytes."""
+        """Send a GET request, retrying transient failures."""
         if signature is not None:
             auth = Secrets(signature=self._checked("signature", hide(signature)))
         elif keyed:
@@ -64,7 +62,7 @@ class Transport(Channel):
             auth = self._unkeyed
         del signature
         return self._retry(
-            self._request_for("GET", path, auth, {"params": params or {}}, largest)
+            self._request_for("GET", path, auth, {"params": params or {}})
         )
 
     def post(
@@ -83,9 +81,7 @@ class Transport(Channel):
         checked = self._checked("signature", hide(signature))
         auth = Secrets(signature=checked, in_body=key_seed)
         del body, signature, key_seed
-        return self._exchange(
-            self._request_for("POST", path, auth, payload, MAX_ANSWER)
-        ).unwrap()
+        return self._exchange(self._request_for("POST", path, auth, payload)).unwrap()
 
     def with_key(self, api_key: str) -> Self:
         """Return the same transport with another API key; connections and pacing are shared."""
@@ -101,13 +97,10 @@ class Transport(Channel):
         path: str,
         auth: Secrets,
         payload: dict[str, Any],
-        largest: int,
     ) -> Request:
         endpoint = f"{method} /api/v3{path}"
         url = f"{self.base_url}/api/v3{path}"
-        return Request(
-            self.server, endpoint, method, url, auth, payload, largest, self.budget()
-        )
+        return Request(self.server, endpoint, method, url, auth, payload)
 
     def _read_error(
         self, status: int, body: bytes, endpoint: str

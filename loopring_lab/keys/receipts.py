@@ -9,9 +9,8 @@ import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from loopring_lab.errors import KeyUpdateError, RelayerError, RelayerTimeout
+from loopring_lab.errors import KeyUpdateError, RelayerError
 from loopring_lab.http.addresses import check_number
-from loopring_lab.http.budget import Budget
 from loopring_lab.interactive.preview import Line, Sheet
 from loopring_lab.progress import bar
 from loopring_lab.sources.records import (
@@ -160,7 +159,7 @@ class Receipt:
         Parameters
         ----------
         timeout : float
-            Seconds for everything, at least one; an answer that is under way then is cut off.
+            Seconds after which the relayer is not asked again; 0 asks once.
         progress : bool, optional
             True shows a progress bar, False none; by default one appears after a second, and not under CI.
 
@@ -187,16 +186,8 @@ class Receipt:
         """
         # 0 asks once; None is no number, and would otherwise count as one.
         seconds = 0.0 if timeout == 0 else check_number("timeout", timeout, "seconds")
-        # At least a second, as wait(timeout=0) asks once and so needs the time of an answer.
-        with Budget(max(seconds, 1.0), setting="timeout").activate() as budget:
-            try:
-                self._follow(seconds, progress)
-            except RelayerTimeout:
-                # The time of the whole wait is over, or only that of one answer.
-                if budget.spent:
-                    raise _still_pending(self, seconds) from None
-                raise
-            return self._updated_account()
+        self._follow(seconds, progress)
+        return self._updated_account()
 
     def _follow(self, timeout: float, progress: bool | None) -> None:
         with bar(
@@ -265,7 +256,7 @@ def poll_until_final(
         remaining = deadline - time.monotonic()
         if remaining <= 0:
             raise _still_pending(receipt, timeout)
-        Budget().pause(min(pause, remaining))
+        time.sleep(min(pause, remaining))
         pause = min(longest_pause, pause * 1.5)
 
 

@@ -21,7 +21,6 @@ from loopring_lab.errors import (
     UnexpectedAnswer,
     with_details,
 )
-from loopring_lab.http.budget import Budget
 from loopring_lab.http.failures import TooLarge
 from loopring_lab.origin import Source
 from loopring_lab.progress import Progress, Watching, track
@@ -111,13 +110,10 @@ def sync(
         wanted = wanted._replace(exchange=wanted.exchange or relayer.settings.exchange)
         address = hide(relayer.rpc_url)
         limits = limits | {"rate": None, "proxies": False}
-    channel = Rpc(address, max_bytes=None, **limits)
+    channel = Rpc(address, **limits)
     try:
-        with (
-            channel.new_budget().activate() as budget,
-            track("blocks", progress) as report,
-        ):
-            Sync(store, channel, budget, report).run(wanted)
+        with track("blocks", progress) as report:
+            Sync(store, channel, report).run(wanted)
     finally:
         channel.close()
 
@@ -129,12 +125,10 @@ class Sync:
         self,
         store: BlockFile,
         rpc: Rpc,
-        budget: Budget,
         report: Progress,
     ) -> None:
         self._store = store
         self._rpc = rpc
-        self._budget = budget
         self._report = report
         self._span = MOST_L1_BLOCKS  # in one question
         self._answered = 0  # questions since the span last changed
@@ -396,8 +390,8 @@ class Sync:
             while under_way:
                 yield from under_way.popleft().result()
         finally:
-            self._budget.stop()  # ends what is still under way after an error or Ctrl-C
-            pool.shutdown(cancel_futures=True)
+            # After an error or Ctrl-C, nothing waits for what is still under way.
+            pool.shutdown(wait=False, cancel_futures=True)
 
     def _fetch(self, groups: list[list[Submission]]) -> list[Fetched]:
         """Ask for transactions together, and read the blocks of each."""
@@ -405,8 +399,7 @@ class Sync:
             Call("eth_getTransactionByHash", [events[0].transaction_hash])
             for events in groups
         ]
-        with self._budget.activate():
-            answers = self._rpc.ask_many(calls)
+        answers = self._rpc.ask_many(calls)
         return [
             self._read(events, answer)
             for events, answer in zip(groups, answers, strict=True)

@@ -149,7 +149,7 @@ class Rpc(Channel):
                 else:
                     answers[place] = found[at]
             if is_busy:
-                self.budget().pause(min(MOST_PAUSE, FIRST_PAUSE * 2 ** (refusals - 1)))
+                self.pause(min(MOST_PAUSE, FIRST_PAUSE * 2 ** (refusals - 1)))
         return answers
 
     def _ask_some(self, calls: list[Call]) -> dict[int, Any]:
@@ -210,9 +210,6 @@ class Rpc(Channel):
                 "data": json.dumps(content),
                 "headers": {"Content-Type": "application/json"},
             },
-            MAX_ANSWER,
-            self.budget(),
-            private=True,
         )
         return _parse(self._retry(request), endpoint)
 

@@ -25,7 +25,6 @@ from loopring_lab.rollup.settled import is_pool
 from loopring_lab.rollup.store import Store
 from loopring_lab.sources.records import Exchange
 from loopring_lab.sources.trade_source import labelled
-from loopring_lab.tables.listings import POOL_PREFIX
 
 AT_ONCE = 1_000  # blocks, some 26 MB of data
 LARGEST = 384  # slots of a block, as far as blocks do not say their size: the largest ever submitted
@@ -188,7 +187,7 @@ class BlocksClient:
             account_id = parse_account_id(account_id)
         arguments.validate_trade_query(account_id or 0, None, fill_type, limit)
         start, end = arguments.parse_span(since, until)
-        market = self._known_market(market)
+        market, fill_type = self._known_market(market, fill_type)
         contents = self._contents
         # A batch at a time: of one account there are few rows in many blocks.
         parts = []
@@ -330,14 +329,15 @@ class BlocksClient:
             )
         return Exchange(bound.exchange, bound.chain_id)
 
-    def _known_market(self, market: str | None) -> str | None:
+    def _known_market(
+        self, market: str | None, fill_type: str | None
+    ) -> tuple[str | None, str | None]:
         known = self._contents.markets.index
-        # A pool's name would select nothing: blocks know tokens, not names of markets.
-        market = arguments.known_market(market, (POOL_PREFIX,), lambda: known)
+        market, fill_type = arguments.known_market(market, fill_type, known)
         if market is not None and market not in known:
             hint = arguments.market_hint(market, known, "client.markets() lists them.")
             raise LabError(f"market={market!r} has no fills in these blocks. {hint}")
-        return market
+        return market, fill_type
 
     @property
     def _contents(self) -> _Contents:

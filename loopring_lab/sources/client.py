@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Generator, Iterable, Mapping
-from functools import cached_property, partial, wraps
+from collections import defaultdict
+from collections.abc import Generator, Iterable, Mapping
+from contextlib import closing
+from functools import cached_property
 from html import escape
-from typing import Any, Concatenate, ParamSpec, Self, TypeVar
+from typing import Any, Self
 
 import pandas as pd
 
 from loopring_lab import arguments, tables
 from loopring_lab.arguments import Moment, parse_account_id
-from loopring_lab.bounded import MAX_PAGE
 from loopring_lab.errors import LabError, NotAuthorized, RateLimited, RelayerError
-from loopring_lab.http.budget import Budget
 from loopring_lab.http.transport import Params, Transport
 from loopring_lab.interactive import completion
 from loopring_lab.origin import Source
@@ -33,29 +33,6 @@ NOT_FOUND = 404
 SERVER_FAULT = 500  # and above: the relayer failed, rather than that it does not know
 # The relayer's request type for key updates, where fees are asked for.
 UPDATE_REQUEST = 2
-
-Arguments = ParamSpec("Arguments")
-Result = TypeVar("Result")
-
-
-def one_operation(
-    method: Callable[Concatenate[Client, Arguments], Result],
-) -> Callable[Concatenate[Client, Arguments], Result]:
-    """Have a method of a client do all its work on one budget of time and bytes."""
-
-    @wraps(method)
-    def on_budget(
-        client: Client, /, *args: Arguments.args, **kwargs: Arguments.kwargs
-    ) -> Result:
-        with new_budget(client).activate():
-            return method(client, *args, **kwargs)
-
-    return on_budget
-
-
-def new_budget(client: Client, *, of_bytes: bool = True) -> Budget:
-    """Return the time, and the bytes, that one operation of a client may take."""
-    return client._transport.new_budget(of_bytes=of_bytes)
 
 
 def identity_of(client: Client) -> Source:
@@ -195,7 +172,6 @@ class Client:
         """
         return labelled(self._tokens, self)
 
-    @one_operation
     def markets(self) -> pd.DataFrame:
         """Read the markets; they are requested once and then remembered.
 
@@ -214,7 +190,6 @@ class Client:
         return labelled(self._markets, self)
 
     @arguments.of_each_account
-    @one_operation
     def trades(
         self,
         account_id: int | Iterable[int] | None = None,
@@ -225,17 +200,11 @@ class Client:
         until: Moment = None,
         limit: int | None = None,
         progress: Watching = None,
-        *,
-        prefixes: tuple[str, ...] = (POOL_PREFIX,),
-        fee_token: str = "received",
-        ten_members: str = "account",
-        check: bool = False,
-        other_accounts: bool = False,
     ) -> pd.DataFrame:
         """Read a whole trade history, AMM pool and order book, exactly.
 
-        Pages are read until as many rows are known as the relayer counts; each fill type by itself, because
-        a row does not say which it is.
+        Pages are read until no new row comes and as many are known as the relayer counts; each fill type by
+        itself, because a row does not say which it is.
 
         Parameters
         ----------
@@ -243,7 +212,7 @@ class Client:
             Whose trades; may be omitted with `order_hash`. Of several accounts both rows of a fill between two of
             them are there: `fills.one_side` keeps one.
         market : str, optional
-            Such as ``LRC-ETH``, in any case.
+            Such as ``LRC-ETH``, in any case; ``AMM-LRC-ETH`` is its pool.
         order_hash : str, optional
             The fills of one order, 0x hex.
         fill_type : {'amm', 'dex'}, optional
@@ -256,15 +225,6 @@ class Client:
         progress : bool or callable, optional
             True shows a progress bar, False none; by default one appears after a second, and not under CI. A
             callable gets the trades read and expected after every page; what it raises ends the read.
-        prefixes : tuple of str
-            A market's pool fills are also requested under its name with these prefixes, because a relayer may
-            list them separately; ``()`` requests the plain name only.
-        fee_token, ten_members : str
-            As for `tables.trades`.
-        check : bool
-            Read everything, also with `since` or `limit`, again until two whole readings agree.
-        other_accounts : bool
-            Return rows of accounts not asked for, which `lab.anomalies` lists, instead of an error.
 
         Returns
         -------
@@ -275,7 +235,7 @@ class Client:
         Raises
         ------
         IncompleteHistory
-            The relayer sends fewer or more rows than it counts, or readings disagree.
+            The relayer sends fewer rows than it counts.
         UnexpectedAnswer
             An answer is not as documented, a row is of another account than the one asked for, or a fill is
             listed under both fill types. An odd row is no error: it is kept, and `lab.anomalies` lists it.
@@ -289,53 +249,50 @@ class Client:
         (100, amount)
         """
         arguments.validate_trade_query(account_id, order_hash, fill_type, limit)
-        tables.validate_options(fee_token, ten_members)
         account_id = None if account_id is None else parse_account_id(account_id)
         start, end = arguments.parse_span(since, until)
-        market = arguments.known_market(market, prefixes, self._market_names)
-        if check:
-            window = paging.EVERYTHING
-        else:
-            # The newest rows of all are not the newest before `until`.
-            newest = None if end else limit
-            window = paging.Window(newest, arguments.to_milliseconds(start))
-        fill_types = (fill_type,) if fill_type else rows.FILL_TYPES
-        plan = partial(
-            paging.plan_histories,
-            account_id,
-            fill_types,
-            market,
-            prefixes,
-            order_hash,
-            window,
+        market, fill_type = arguments.known_market(
+            market, fill_type, self._markets.index
         )
-        label = paging.TRADES_OF[fill_type] if fill_type else "trades"
-        try:
-            with track(label, progress) as report:
-                # One history after the other, so that the newest rows of each take few pages.
-                read = partial(
-                    self.pages,
-                    at_once=1,
-                    ten_members=ten_members,
-                    progress=report,
+        # The newest rows of all are not the newest before `until`.
+        newest = None if end else limit
+        window = paging.Window(newest, arguments.to_milliseconds(start))
+        histories = []
+        for kind in (fill_type,) if fill_type else rows.FILL_TYPES:
+            names = [market]
+            # A relayer may list the fills of a pool under its own name.
+            if market and kind == "amm":
+                names.append(POOL_PREFIX + market)
+            for name in names:
+                history = paging.History(
+                    account_id, kind, market=name, order_hash=order_hash, window=window
                 )
-                histories, batches = paging.read_histories(plan, read, check=check)
+                histories.append(history)
+        batches: dict[str, list[wire.Batch]] = defaultdict(list)
+        label = paging.TRADES_OF[fill_type] if fill_type else "trades"
+        one_by_one = paging.until_error(histories)
+        try:
+            with (
+                track(label, progress) as report,
+                closing(self.pages(one_by_one, progress=report)) as pages,
+            ):
+                for page in pages:
+                    batches[page.history.fill_type].append(page.batch)
         except RelayerError as error:
             raise arguments.with_suggestion(
-                error, market, self.accounts, self._market_names
+                error, market, self._markets.index
             ) from None
         tables.refuse_shared_fills(
             paging.count_shared(histories),
             "This relayer does not tell fill types apart. Read one of them, with fill_type=.",
         )
         frame = tables.join_batches(
-            batches, self._tokens, self._markets, account_id, fee_token
+            batches, self._tokens, self._markets, account_id, "received"
         )
-        if account_id is not None and not other_accounts:
-            tables.refuse_other_accounts(
-                frame["account_id"].value_counts().to_dict(), account_id
-            )
-        frame.attrs["fee_token"] = fee_token
+        if account_id is not None:
+            counts = frame["account_id"].value_counts().to_dict()
+            tables.refuse_other_accounts(counts, account_id)
+        frame.attrs |= {"fee_token": "received"}
         asked = {
             "account_id": account_id,
             "market": market,
@@ -348,24 +305,17 @@ class Client:
     def pages(
         self,
         histories: Iterable[paging.History | tuple[int, str]],
-        *,
-        at_once: int = paging.WORKERS,
-        ten_members: str = "account",
         progress: Watching = None,
     ) -> Generator[paging.FetchedPage]:
         """Read the pages of trade histories as they arrive, to keep them as they were sent.
 
-        Each history is read until as many rows are known as the relayer counts. The error of one history is
-        raised after the others have been read.
+        Histories are read one after the other, each until no new row comes and as many are known as the relayer
+        counts. The error of one is raised after the others have been read.
 
         Parameters
         ----------
         histories : iterable of (account_id, fill_type) or paging.History
             Such as ``[(10083, "amm"), (10083, "dex")]``.
-        at_once : int
-            Histories to read side by side, under the client's one rate limit.
-        ten_members : str
-            As for `tables.trades`.
         progress : bool or callable, optional
             As for `trades`.
 
@@ -373,25 +323,19 @@ class Client:
         ------
         paging.FetchedPage
             ``history``, ``offset``, ``body`` (bytes, as sent), ``retrieved_at`` (milliseconds since 1970) and
-            ``batch`` (rows as text columns); the pages of a history in order. Pages may overlap.
+            ``batch`` (rows as text columns). Pages may overlap, and the last one of a history is empty.
 
         Examples
         --------
         >>> for page in client.pages([(71468, "dex")]):
         ...     print(page.history.name, page.offset, page.batch.counts)
         account 71468, order-book trades 0 [11]
+        account 71468, order-book trades 11 [0]
         """
-        budget = new_budget(self)
-        planned = (_planned(one, budget) for one in histories)
-        try:
-            with track("trades", progress) as report:
-                yield from paging.PageReader(
-                    self._fetch_page, planned, report, at_once, ten_members
-                )
-        finally:
-            budget.stop()
+        planned = map(_as_history, histories)
+        with track("trades", progress) as report:
+            yield from paging.read_histories(planned, self._fetch_page, report)
 
-    @one_operation
     def listings(self) -> tuple[bytes, bytes]:
         """Read tokens and markets as the relayer sends them now, to keep them beside the pages of `pages`.
 
@@ -440,7 +384,6 @@ class Client:
         body = self._transport.get("/user/trades", params, keyed=True)
         return wire.read_total(wire.read([body], ["count"]))
 
-    @one_operation
     def outside_prices(
         self, trades: Any, every: str = "1min", *, progress: Watching = None
     ) -> pd.DataFrame | None:
@@ -544,7 +487,6 @@ class Client:
         """
         return records.read_exchange(self._transport.get("/exchange/info"))
 
-    @one_operation
     def update_fee(self, account_id: int) -> pd.DataFrame:
         """Read what an update of an account's L2 key costs.
 
@@ -716,12 +658,8 @@ class Client:
         body = self._transport.get("/user/updateInfo", query, keyed=True)
         return records.read_listed_update(body, update_hash)
 
-    def _fetch_page(self, history: paging.History, offset: int) -> bytes:
-        params = {**history.query, "offset": offset, "limit": paging.PAGE}
-        with history.budget.activate():
-            return self._transport.get(
-                "/user/trades", params, keyed=True, largest=MAX_PAGE
-            )
+    def _fetch_page(self, query: Params) -> bytes:
+        return self._transport.get("/user/trades", query, keyed=True)
 
     @cached_property
     def _tokens(self) -> pd.DataFrame:
@@ -735,20 +673,13 @@ class Client:
         markets = tables.markets(answer, self._tokens)
         return completion.register_names("market", markets)
 
-    def _market_names(self) -> pd.Index:
-        return self._markets.index
 
-
-def _planned(
-    one: paging.History | tuple[int, str], operation: Budget
-) -> paging.History:
-    """Return a history to be read as a part of an operation, with bytes of its own."""
-    if not isinstance(one, paging.History):
-        account_id, fill_type = one
-        arguments.validate_trade_query(account_id, None, fill_type, None)
-        one = paging.History(parse_account_id(account_id), fill_type)
-    one.budget = operation.part()
-    return one
+def _as_history(one: paging.History | tuple[int, str]) -> paging.History:
+    if isinstance(one, paging.History):
+        return one
+    account_id, fill_type = one
+    arguments.validate_trade_query(account_id, None, fill_type, None)
+    return paging.History(parse_account_id(account_id), fill_type)
 
 
 def _l2_key_or_none(value: object) -> L2Key | None:

@@ -8,24 +8,23 @@ import os
 import tempfile
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, overload
 
 from loopring_lab.bounded import given_path
 from loopring_lab.errors import LabError
 from loopring_lab.http.addresses import check_limit
-from loopring_lab.http.channel import MAX_BYTES
 from loopring_lab.http.transport import Transport
-from loopring_lab.origin import Source, given_name
+from loopring_lab.origin import given_name
 from loopring_lab.redaction import hide
 from loopring_lab.sources.client import Client
 
 if TYPE_CHECKING:
-    from loopring_lab.relayer import Relayer
     from loopring_lab.rollup.store import Store
     from loopring_lab.sources.blocks import BlocksClient
     from loopring_lab.sources.recording import Recording
 
 
+FilePath = str | os.PathLike[str]
 Fingerprint = tuple[tuple[str, int, int], ...]
 """Name, size and time of files: what changes when a file does, so that a folder is then read again."""
 # Requests per second and endpoint: the limit of the public relayer, by its documents.
@@ -39,17 +38,51 @@ BUNDLED = {
 MARK_OF_OLD_STORE = "blocks.json"
 
 
+@overload
 def connect(
     base_url: str | None = None,
     *,
     api_key: str | None = None,
-    recording: str | os.PathLike[str] | None = None,
-    blocks: str | os.PathLike[str] | Store | None = None,
+    recording: None = None,
+    blocks: None = None,
     source: str | None = None,
     rate: float | None = DEFAULT_RATE,
     timeout: float = 15.0,
-    max_seconds: float | None = None,
-    max_bytes: int | None = MAX_BYTES,
+    allow_http: bool = False,
+) -> Client: ...
+
+
+@overload
+def connect(*, recording: FilePath, source: str | None = None) -> Recording: ...
+
+
+@overload
+def connect(*, blocks: FilePath | Store) -> BlocksClient: ...
+
+
+@overload
+def connect(
+    base_url: str | None = None,
+    *,
+    api_key: str | None = None,
+    recording: FilePath | None = None,
+    blocks: FilePath | Store | None = None,
+    source: str | None = None,
+    rate: float | None = DEFAULT_RATE,
+    timeout: float = 15.0,
+    allow_http: bool = False,
+) -> Client | Recording | BlocksClient: ...
+
+
+def connect(
+    base_url: str | None = None,
+    *,
+    api_key: str | None = None,
+    recording: FilePath | None = None,
+    blocks: FilePath | Store | None = None,
+    source: str | None = None,
+    rate: float | None = DEFAULT_RATE,
+    timeout: float = 15.0,
     allow_http: bool = False,
 ) -> Client | Recording | BlocksClient:
     """Connect to a source of trades: a relayer, saved responses, blocks, or the embedded synthetic relayer.
@@ -83,13 +116,7 @@ def connect(
     rate : float or None
         Requests per second and endpoint to a live relayer; None for no limit. The embedded relayer has none.
     timeout : float
-        Seconds that one complete answer may take, from connecting to its last byte.
-    max_seconds : float or None
-        Seconds that one call may take, such as `Client.trades`, with all its requests, retries and waits for
-        a rate limit; None for no limit.
-    max_bytes : int or None
-        Bytes that the answers of one call may have together, as received and again as expanded;
-        `Client.pages` and `Archive.sync` count each history by itself. None for no limit.
+        Seconds that one answer may take. A request that fails is sent again a few times.
     allow_http : bool
         Whether the API key and signatures may be sent over plain http to another machine, where anyone on
         the way can read them.
@@ -129,15 +156,10 @@ def connect(
     if base_url is None and recording is None:
         base_url = os.environ.get("LOOPRING_BASE_URL") or None
         recording = None if base_url else os.environ.get("LOOPRING_RECORDING")
-    limits = {
-        "timeout": timeout,
-        "max_seconds": max_seconds,
-        "max_bytes": max_bytes,
-    }
     if base_url is not None:
         key = key or hide(os.environ.get("LOOPRING_API_KEY"))
         transport = Transport(
-            base_url, api_key=key, rate=rate, allow_http=allow_http, **limits
+            base_url, api_key=key, rate=rate, timeout=timeout, allow_http=allow_http
         )
         return Client(transport, source)
     if recording:
@@ -150,7 +172,16 @@ def connect(
 
     relayer = embedded()
     print(f"Embedded relayer: {relayer.source}. Nothing here is real market data.")  # noqa: T201
-    return _client_of(relayer, relayer.source, limits, synthetic=True)
+    # A relayer in this process needs neither a rate nor a proxy.
+    transport = Transport(
+        relayer.base_url,
+        api_key=relayer.api_key,
+        rate=None,
+        timeout=timeout,
+        proxies=False,
+    )
+    accounts = list(relayer.accounts)
+    return Client(transport, relayer.source, synthetic=True, accounts=accounts)
 
 
 def only_source(given: Mapping[str, Any]) -> str | None:
@@ -161,26 +192,6 @@ def only_source(given: Mapping[str, Any]) -> str | None:
             f"{' and '.join(named)} are given, and each is a source of its own. Give one of them."
         )
     return named[0] if named else None
-
-
-def _client_of(
-    relayer: Relayer,
-    source: str | Source,
-    limits: dict[str, Any],
-    *,
-    synthetic: bool,
-) -> Client:
-    """Return a client of a relayer in this process, which needs neither a rate nor a proxy."""
-    transport = Transport(
-        relayer.base_url,
-        api_key=relayer.api_key,
-        rate=None,
-        proxies=False,
-        **limits,
-    )
-    return Client(
-        transport, source, synthetic=synthetic, accounts=list(relayer.accounts)
-    )
 
 
 def _read_recording(path: Path, name: str | None) -> Recording:

@@ -245,7 +245,7 @@ def refuse_shared_fills(count: int, hint: str, where: str = "fillTypes") -> None
 def refuse_other_accounts(
     rows_of: Mapping[Any, int],
     account_id: int,
-    hint: str = "To look at these rows, give other_accounts=True; lab.anomalies lists them.",
+    outcome: str = "",
 ) -> None:
     """Refuse rows of another account than the one asked for, given how many there are of each."""
     # None: old layouts do not say whose a row is.
@@ -255,7 +255,7 @@ def refuse_other_accounts(
             "accountId",
             expected=f"account {account_id}, which was asked for",
             got=f"{sum(others.values())} rows of other accounts, such as account {min(others)}",
-            hint=f"Check base_url, or the name of the saved file. {hint}",
+            hint=f"{outcome}Check base_url, or the name of the saved file.",
         )
 
 

@@ -37,11 +37,9 @@ def refusal(call: Callable[[], object]) -> tuple[str, str]:
 START = KEY[:4]
 END = KEY[4:]
 SPOILED = {
-    f"{KEY}\n": "it ends with a line break. Read it with .strip()",
-    f"{KEY} ": "it ends with a space",
-    f"{START}\r\nX-Other: 1{END}": "character 5 of 52 cannot be sent, because it is a line break. Copy it again",
-    f"{START}\t{END}": "character 5 of 41 cannot be sent, because it is a control",
-    f"{START}€{END}": "character 5 of 41 cannot be sent, because it is not plain ASCII. Copy it again",
+    f"{KEY}\n": "it begins or ends with white space. Read it with .strip()",
+    f"{START}\r\nX-Other: 1{END}": "character 5 of 52 cannot be sent, because it is not printable ASCII",
+    f"{START}€{END}": "character 5 of 41 cannot be sent, because it is not printable ASCII. Copy it again",
     f"{KEY}\ud800": "character 41 of 41",
 }
 
@@ -85,7 +83,7 @@ def test_any_key_is_accepted_if_it_can_be_sent(key):
 @pytest.mark.parametrize(
     "value", [0, -1, float("nan"), float("inf"), "5", True, 10**400, [1]]
 )
-@pytest.mark.parametrize("name", ["timeout", "rate", "max_seconds", "max_bytes"])
+@pytest.mark.parametrize("name", ["timeout", "rate"])
 def test_limits_are_numbers_above_0(name, value):
     message, _ = refusal(lambda: lab.connect("https://host", **{name: value}))
     assert message.startswith(f"{name}={value!r}"[:40])
@@ -98,9 +96,7 @@ def test_a_timeout_is_at_most_a_day():
         "at most 86400"
         in refusal(lambda: lab.connect("https://host", timeout=86_401))[0]
     )
-    lab.connect(
-        "https://host", timeout=86_400, rate=None, max_seconds=None, max_bytes=None
-    )
+    lab.connect("https://host", timeout=86_400, rate=None)
 
 
 # Addresses

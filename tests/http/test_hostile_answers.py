@@ -165,18 +165,13 @@ def through_tables(bodies: dict[str, bytes]) -> pd.DataFrame:
     return frame
 
 
-def asked(
-    script: Script,
-    ask: Callable[[Client], Any],
-    max_seconds: float = 20,
-) -> Any:
+def asked(script: Script, ask: Callable[[Client], Any]) -> Any:
     with scripted(script) as server:
         transport = Transport(
             server.base_url,
             api_key="k3y-that-must-never-be-seen",
             rate=None,
             timeout=4,
-            max_seconds=max_seconds,
             attempts=1,
             proxies=False,
         )

@@ -22,7 +22,7 @@ from support.scripted_server import Answer
 from support.traces import forms, leaks, shown
 
 from loopring_lab.errors import ArchiveError, LabError, RpcError
-from loopring_lab.http.budget import Budget
+from loopring_lab.http.channel import Channel
 from loopring_lab.rollup import Store, rpc
 
 KEY = "k3yThatMustNever-be_seen0123456789abcdef"
@@ -30,7 +30,7 @@ KEY = "k3yThatMustNever-be_seen0123456789abcdef"
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch):
-    monkeypatch.setattr(Budget, "pause", lambda self, seconds: None)
+    monkeypatch.setattr(Channel, "pause", lambda self, seconds: None)
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ from support.scripted_server import Answer, scripted
 from support.traces import forms, leaks, shown
 
 from loopring_lab.errors import LabError, RpcError, TransportError
-from loopring_lab.http.budget import Budget
+from loopring_lab.http.channel import Channel
 from loopring_lab.rollup.rpc import Busy, Call, Rpc, TooMuch, refused
 
 KEY = "k3yThatMustNever-be_seen0123456789abcdef"
@@ -17,7 +17,7 @@ KEY = "k3yThatMustNever-be_seen0123456789abcdef"
 def quick(monkeypatch):
     """Record the pauses before retries instead of waiting."""
     pauses: list[float] = []
-    monkeypatch.setattr(Budget, "pause", lambda self, seconds: pauses.append(seconds))
+    monkeypatch.setattr(Channel, "pause", lambda self, seconds: pauses.append(seconds))
     return pauses
 
 

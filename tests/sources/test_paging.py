@@ -1,25 +1,36 @@
-"""Reading a history while it grows, compared with the list behind it."""
+"""Reading a history while it grows, or around rows that are held, compared with the list behind it."""
 
 import json
-import threading
+import random
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from itertools import count, cycle, repeat
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.wire_rows import page, row
 
 from loopring_lab.errors import IncompleteHistory, UnexpectedAnswer
-from loopring_lab.progress import Progress
-from loopring_lab.sources.paging import EVERYTHING, PAGE, History, PageReader, Window
+from loopring_lab.sources.paging import EVERYTHING, PAGE, History, Window
+from loopring_lab.tables.identity import hash_identities
 
 Rows = list[list[Any]]
+START = 1_600_000_000_000  # milliseconds
 
 
 def fill(number: int) -> list[Any]:
-    return row(id=str(number), createdAt=str(1_000 + number), orderHash=f"0x{number:x}")
+    return row(id=str(number), createdAt=str(START + number), orderHash=f"0x{number:x}")
+
+
+def newest_first(size: int) -> Rows:
+    return [fill(number) for number in reversed(range(size))]
+
+
+def numbers(*parts: range) -> set[str]:
+    return {str(number) for part in parts for number in part}
 
 
 class Ledger:
@@ -41,35 +52,34 @@ class Ledger:
         self.sizes = sizes or repeat(PAGE)
         self.most_counted = most_counted
         self.requests = 0
-        self._lock = threading.Lock()
 
     def __call__(self, offset: int) -> bytes:
-        with self._lock:
-            self.requests += 1
-            size = next(self.sizes)
-            counted = min(len(self.rows), self.most_counted)
-            answer = page(self.rows[offset : offset + size], counted)
-            self.grow(self.rows)
-            return answer
+        self.requests += 1
+        size = next(self.sizes)
+        counted = min(len(self.rows), self.most_counted)
+        answer = page(self.rows[offset : offset + size], counted)
+        self.grow(self.rows)
+        return answer
 
 
-def read(
-    fetch: Callable[[int], bytes],
-    window: Window = EVERYTHING,
-    progress: Progress = lambda held, expected: None,
-) -> set[str]:
-    history = History(5, "dex", window=window)
-    pages = PageReader(lambda _, offset: fetch(offset), [history], progress, at_once=1)
+def ids_of(history: History, fetch: Callable[[int], bytes]) -> set[str]:
+    """Read a history; return the ids of the rows that were sent."""
+    pages = history.read(lambda query: fetch(int(query["offset"])))
     return {members[1] for page in pages for members in json.loads(page.body)["trades"]}
 
 
-def test_a_still_history_takes_as_many_requests_as_it_has_pages():
-    for size in (0, 1, 49, 50, 51, 1_000):
-        ledger = Ledger([fill(number) for number in range(size)])
-        assert read(ledger) == {str(number) for number in range(size)}
-        # Behind a page that is full and the last one counted, there might be more.
-        probes = 1 if size and size % PAGE == 0 else 0
-        assert ledger.requests == max(1, -(-size // PAGE)) + probes
+def read(fetch: Callable[[int], bytes], window: Window = EVERYTHING) -> set[str]:
+    return ids_of(History(5, "dex", window=window), fetch)
+
+
+# Complete histories
+
+
+@pytest.mark.parametrize("size", [0, 1, 49, 50, 51, 1_000])
+def test_a_still_history_takes_its_pages_and_one_that_shows_the_end(size):
+    ledger = Ledger(newest_first(size))
+    assert read(ledger) == numbers(range(size))
+    assert ledger.requests == -(-size // PAGE) + 1
 
 
 @settings(max_examples=30)
@@ -79,33 +89,34 @@ def test_a_still_history_takes_as_many_requests_as_it_has_pages():
     st.sampled_from([None, 30, 77]),
 )
 def test_pages_of_any_size_are_read_without_a_hole(size, sizes, limit):
-    rows = [fill(number) for number in reversed(range(size))]
-    found = read(Ledger(rows, sizes=cycle(sizes)), Window(limit=limit))
+    found = read(Ledger(newest_first(size), sizes=cycle(sizes)), Window(limit=limit))
     newest = size if limit is None else min(limit, size)
-    assert {str(number) for number in range(size - newest, size)} <= found
+    assert numbers(range(size - newest, size)) <= found
     since = size // 3
-    recent = read(Ledger(rows, sizes=cycle(sizes)), Window(since=1_000 + since))
-    assert {str(number) for number in range(since, size)} <= recent
+    ledger = Ledger(newest_first(size), sizes=cycle(sizes))
+    recent = read(ledger, Window(since=START + since))
+    assert numbers(range(since, size)) <= recent
 
 
 @pytest.mark.parametrize(
-    ("size", "counted"), [(PAGE, PAGE), (PAGE, 100), (49, 98), (20, 100), (1, 50)]
+    ("size", "counted"), [(PAGE, PAGE), (PAGE, 100), (49, 98), (20, 20), (1, 50)]
 )
 def test_a_count_that_stops_before_the_rows_do_is_not_believed(size, counted):
-    rows = [fill(number) for number in range(137)]
-    ledger = Ledger(rows, sizes=repeat(size), most_counted=counted)
-    assert read(ledger) == {str(number) for number in range(137)}
+    ledger = Ledger(newest_first(137), sizes=repeat(size), most_counted=counted)
+    history = History(5, "dex")
+    assert ids_of(history, ledger) == numbers(range(137))
+    assert (history.total, history.complete) == (137, True)
 
 
 def test_a_last_page_that_is_repeated_past_the_end_is_the_end():
-    rows = [fill(number) for number in range(100)]
+    rows = newest_first(100)
     pages = {0: rows[:50]}
     found = read(lambda offset: page(pages.get(offset, rows[50:]), 100))
-    assert found == {str(number) for number in range(100)}
+    assert found == numbers(range(100))
 
 
 def test_a_page_longer_than_asked_for_is_refused():
-    rows = [fill(number) for number in range(9_000)]
+    rows = newest_first(9_000)
     with pytest.raises(UnexpectedAnswer) as caught:
         read(lambda offset: page(rows, 1_000_000))
     assert "page at 0: expected at most 50 rows, as asked for, got 9,000" in str(
@@ -116,54 +127,55 @@ def test_a_page_longer_than_asked_for_is_refused():
 @settings(max_examples=30)
 @given(
     st.integers(0, 300),
-    st.sampled_from(["front", "back", "anywhere"]),
-    st.lists(st.integers(0, 40), max_size=25),
-    st.randoms(use_true_random=False),
+    st.booleans(),
+    st.lists(st.integers(0, PAGE - 1), max_size=25),
 )
-def test_whatever_grows_while_it_is_read_is_whole_in_the_end(
-    size, where, growth, chance
+def test_whatever_grows_at_an_end_while_it_is_read_is_whole_in_the_end(
+    size, at_front, growth
 ):
     left = list(growth)
-    count = [size]
+    fresh = count(size)
 
     def grow(rows: Rows) -> None:
         for _ in range(left.pop() if left else 0):
-            place = {
-                "front": 0,
-                "back": len(rows),
-                "anywhere": chance.randint(0, len(rows)),
-            }[where]
-            rows.insert(place, fill(count[0]))
-            count[0] += 1
+            place = 0 if at_front else len(rows)
+            rows.insert(place, fill(next(fresh)))
 
-    ledger = Ledger([fill(number) for number in range(size)], grow)
-    held = read(ledger)
-    assert (
-        {str(number) for number in range(size)}
-        <= held
-        <= {members[1] for members in ledger.rows}
-    )
+    assert numbers(range(size)) <= read(Ledger(newest_first(size), grow))
+
+
+@settings(max_examples=30)
+@given(
+    st.integers(0, 300),
+    st.lists(st.integers(0, 3), max_size=8),
+    st.randoms(use_true_random=False),
+)
+def test_rows_that_come_inside_a_history_are_read_or_missed_aloud(size, growth, chance):
+    left = list(growth)
+    fresh = count(size)
+
+    def grow(rows: Rows) -> None:
+        for _ in range(left.pop() if left else 0):
+            rows.insert(chance.randint(0, len(rows)), fill(next(fresh)))
+
+    with suppress(IncompleteHistory):
+        assert numbers(range(size)) <= read(Ledger(newest_first(size), grow))
 
 
 def test_rows_that_arrive_faster_than_pages_end_in_incomplete_history():
     fresh = count(300)
 
     def grow(rows: Rows) -> None:
-        rows[:0] = [fill(next(fresh)) for _ in range(60)]
+        rows[:0] = [fill(next(fresh)) for _ in range(60)][::-1]
 
-    ledger = Ledger([fill(number) for number in reversed(range(300))], grow)
     with pytest.raises(IncompleteHistory, match="arrive faster than they can be read"):
-        read(ledger)
+        read(Ledger(newest_first(300), grow))
 
 
 def test_a_count_that_is_never_reached_ends_in_incomplete_history():
-    rows = [fill(number) for number in range(120)]
-
-    def short(offset: int) -> bytes:
-        return page(rows[offset : offset + PAGE], 125)
-
+    rows = newest_first(120)
     with pytest.raises(IncompleteHistory) as caught:
-        read(short)
+        read(lambda offset: page(rows[offset : offset + PAGE], 125))
     assert caught.value.expected == "125 rows, as the relayer counts"
     assert caught.value.got == 120
     assert "try again when it is quieter" in str(caught.value)
@@ -178,78 +190,130 @@ def test_a_count_that_is_never_reached_ends_in_incomplete_history():
 def test_a_count_that_pages_do_not_deliver_ends_in_incomplete_history(window, rows):
     asked = []
 
-    def repeat(offset: int) -> bytes:
+    def again(offset: int) -> bytes:
         asked.append(offset)
-        return page([fill(number) for number in range(rows)], 50_000_000)
+        return page(newest_first(rows), 50_000_000)
 
     with pytest.raises(IncompleteHistory, match="expected 50000000 rows"):
-        read(repeat, window)
-    # Four times the one page that it may have, and ten to spare.
-    assert len(asked) <= 45
+        read(again, window)
+    assert len(asked) <= 5
 
 
 def test_rows_of_one_identity_with_two_contents_count_as_the_relayer_counts_them():
-    rows = [fill(1), fill(2), row(id="2", createdAt="1002", orderHash="0x2", size="7")]
-    assert read(Ledger(rows)) == {"1", "2"}
+    again = row(id="2", createdAt="1002", orderHash="0x2", size="7")
+    assert read(Ledger([fill(1), fill(2), again])) == {"1", "2"}
 
 
 @pytest.mark.parametrize(
     ("body", "said"),
     [
-        (
-            b'{"totalNum": -1, "trades": []}',
-            "account 5, order-book trades, page at 0.totalNum: expected a number of rows, got number -1",
-        ),
-        (
-            b'{"trades": []}',
-            "account 5, order-book trades, page at 0.totalNum: expected a number of rows, got nothing",
-        ),
+        (b'{"totalNum": -1, "trades": []}', "expected a number of rows, got number -1"),
+        (b'{"trades": []}', "expected a number of rows, got nothing"),
     ],
 )
 def test_an_answer_that_is_no_page_is_refused(body, said):
     with pytest.raises(UnexpectedAnswer) as caught:
         read(lambda offset: body)
-    assert said in str(caught.value)
+    place = "account 5, order-book trades, page at 0.totalNum"
+    assert f"{place}: {said}" in str(caught.value)
 
 
-def test_the_newest_rows_take_only_their_pages():
-    ledger = Ledger([fill(number) for number in reversed(range(1_000))])
-    newest = read(ledger, Window(limit=120))
-    assert {str(number) for number in range(880, 1_000)} <= newest
-    assert ledger.requests <= 3
-    ledger.requests = 0
-    recent = read(ledger, Window(since=1_000 + 700))
-    assert {str(number) for number in range(700, 1_000)} <= recent
-    assert ledger.requests < 20
+# Newest rows
+
+
+@pytest.mark.parametrize(
+    ("window", "wanted", "pages"),
+    [
+        (Window(limit=120), range(880, 1_000), 3),
+        (Window(since=START + 700), range(700, 1_000), 7),
+    ],
+)
+def test_the_newest_rows_take_only_their_pages(window, wanted, pages):
+    ledger = Ledger(newest_first(1_000))
+    assert numbers(wanted) <= read(ledger, window)
+    assert ledger.requests == pages
+
+
+@pytest.mark.parametrize("window", [Window(limit=10), Window(since=START + 700)])
+def test_rows_in_another_order_are_all_read(window):
+    rows = newest_first(1_000)
+    random.Random(1).shuffle(rows)
+    assert read(Ledger(rows), window) == numbers(range(1_000))
+    assert read(Ledger(newest_first(1_000)[::-1]), window) == numbers(range(1_000))
 
 
 @pytest.mark.parametrize("odd", [None, "soon", "0", "1657638459"], ids=str)
 def test_a_row_without_a_time_does_not_end_the_reading(odd):
     """Not even where the last row of a page is no trade, or has its time in seconds."""
-    since = 1_600_000_000_000
-    rows: list[Any] = [
-        row(id=str(number), createdAt=str(since + number - 100))
-        for number in reversed(range(1_000))
-    ]
+    rows: list[Any] = newest_first(1_000)
     for last in range(PAGE - 1, 1_000, PAGE):
         rows[last] = {"not": last} if odd is None else [odd, *rows[last][1:]]
+    history = History(5, "dex", window=Window(since=START + 100))
     ledger = Ledger(rows)
-    history = History(5, "dex", window=Window(since=since))
-    pages = PageReader(
-        lambda _, offset: ledger(offset),
-        [history],
-        lambda held, expected: None,
-        at_once=1,
-    )
-    found = {
+    found = [
         number
-        for page in pages
+        for page in history.read(lambda query: ledger(int(query["offset"])))
         for number in page.batch.columns["id"].to_pylist()
-        if number
-    }
-    expected = {
-        members[1]
-        for members in rows
-        if isinstance(members, list) and int(members[1]) >= 100
-    }
-    assert expected <= found
+    ]
+    expected = {members[1] for members in rows if isinstance(members, list)}
+    assert {number for number in expected if int(number) >= 100} <= set(found)
+
+
+# Rows that are held
+
+
+def identities(held):
+    ids = list(held)
+    return set(
+        hash_identities(
+            pa.array(ids, pa.int64()),
+            pa.array(["SELL"] * len(ids), pa.string()),
+            pa.array([f"0x{number:x}" for number in ids], pa.string()),
+            pa.nulls(len(ids), pa.string()),
+        )
+    )
+
+
+def read_around(rows, held, **how):
+    """Return the numbers that were read around those held, and how many requests that took."""
+    history = History(5, "dex", held=identities(held), **how)
+    found = ids_of(history, Ledger(rows))
+    assert history.complete
+    return {int(number) for number in found}, history.requests
+
+
+@settings(max_examples=60)
+@given(st.integers(0, 400), st.data(), st.booleans())
+def test_whatever_is_held_the_rest_is_found(size, data, shuffled):
+    held = data.draw(st.sets(st.integers(0, max(0, size - 1)), max_size=size))
+    held = {number for number in held if number < size}
+    rows = newest_first(size)
+    if shuffled:
+        random.Random(size).shuffle(rows)
+    found, asked = read_around(rows, held)
+    assert found | held == set(range(size))
+    assert asked <= 3 * (size // PAGE + 3)
+
+
+@pytest.mark.parametrize(
+    ("held", "asked"),
+    [
+        (range(500), 1),  # everything
+        (range(480), 2),  # all but the newest
+        (range(420), 3),  # all but those of two pages
+        (
+            range(30, 500),
+            3,
+        ),  # all but the oldest, of a reading that did not come to its end
+    ],
+)
+def test_only_the_pages_with_missing_rows_are_read(held, asked):
+    found, requests = read_around(newest_first(500), held)
+    assert found | set(held) == set(range(500))
+    assert requests == asked
+
+
+def test_rows_that_are_no_longer_listed_are_not_looked_for():
+    rows = newest_first(500)
+    assert read_around(rows, range(-7, 500), gone=7)[1] == 1
+    assert read_around(rows, range(-7, 500))[0] == set(range(500))
