@@ -271,11 +271,11 @@ def _expanded(parts: Iterable[bytes]) -> Iterator[bytes]:
     decoder = zlib.decompressobj(zlib.MAX_WBITS | 16)
     for compressed in parts:
         rest = compressed
-        while rest:
+        while rest and not decoder.eof:
             yield decoder.decompress(rest, PIECE)
             rest = decoder.unconsumed_tail
-    if not decoder.eof:
-        raise zlib.error("incomplete")
+    if not decoder.eof or decoder.unused_data:
+        raise zlib.error("not one whole gzip file")
 
 
 def _retry_after(header: str) -> float:

@@ -37,9 +37,6 @@ UPDATE_REQUEST = 2
 
 def identity_of(client: Client) -> Source:
     """Ask what is known of a client's source; a relayer that does not serve the exchange does not say it."""
-    if client._saved:
-        # The exchange of the relayer that serves a recording is not the recording's.
-        return client._saved
     try:
         exchange = client.exchange()
     except RelayerError as error:
@@ -71,9 +68,8 @@ class Client:
     ----------
     transport : Transport
         Sends the requests.
-    source : str or Source, optional
-        Name of the source, or all that is known of saved responses; by default what the relayer's first
-        answer states, or else its address.
+    source : str, optional
+        Name of the source; by default what the relayer's first answer states, or else its address.
     synthetic : bool
         Whether the data is synthetic, if the relayer does not state that it is.
     accounts : list of int, optional
@@ -89,20 +85,14 @@ class Client:
     def __init__(
         self,
         transport: Transport,
-        source: str | Source | None = None,
+        source: str | None = None,
         *,
         synthetic: bool = False,
         accounts: list[int] | None = None,
     ) -> None:
         self._transport = transport
-        # All that is known of saved responses; what the relayer states that serves them is not theirs.
-        self._saved = source if isinstance(source, Source) else None
-        if isinstance(source, Source):
-            self._name: str | None = source.name
-            self._synthetic = source.synthetic
-        else:
-            self._name = source
-            self._synthetic = synthetic
+        self._name = source
+        self._synthetic = synthetic
         self._accounts = accounts
         self._accounts_by_key: dict[tuple[str, str], int] = {}
 

@@ -19,7 +19,6 @@ from loopring_lab.sources import saved_file
 from loopring_lab.sources.records import Exchange
 from loopring_lab.sources.trade_source import labelled
 from loopring_lab.tables.identity import IDENTITY
-from loopring_lab.tables.listings import POOL_PREFIX
 from loopring_lab.tables.rows import FILL_TYPES
 
 SHARED_HINT = (
@@ -157,8 +156,8 @@ class Recording:
         """
         arguments.validate_trade_query(account_id, order_hash, fill_type, limit)
         start, end = arguments.parse_span(since, until)
-        market = arguments.known_market(
-            market, (POOL_PREFIX,), lambda: self._markets.index
+        market, fill_type = arguments.known_market(
+            market, fill_type, self._markets.index
         )
         # Without an account, an order's fills are looked for among those of all.
         accounts = self.accounts

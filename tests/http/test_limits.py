@@ -119,11 +119,11 @@ def packed(data: bytes, coding: str = "gzip") -> bytes:
     )
 
 
-# 4 GiB of zeros, in members of 4 MiB.
-BOMB = zlib.compress(bytes(1 << 22), wbits=31) * 1024
-
-
-ZEROS = zlib.compress(bytes(1 << 20), wbits=31)
+# The beginning of a gzip file, and what may follow it as often as one likes: a mebibyte of zeros each.
+PACKER = zlib.compressobj(wbits=31)
+FIRST_ZEROS = PACKER.compress(bytes(1 << 20)) + PACKER.flush(zlib.Z_FULL_FLUSH)
+MORE_ZEROS = PACKER.compress(bytes(1 << 20)) + PACKER.flush(zlib.Z_FULL_FLUSH)
+BOMB = FIRST_ZEROS + MORE_ZEROS * 4095
 
 
 def once(answer: bytes) -> Talk:
@@ -137,8 +137,9 @@ def once(answer: bytes) -> Talk:
 
 
 HOSTILE: dict[str, Talk] = {
-    "gzip without an end": trickle(GZIP, ZEROS, 0),
+    "gzip without an end": trickle(GZIP + FIRST_ZEROS, MORE_ZEROS, 0),
     "4 GiB in gzip": once(packed(BOMB)),
+    "gzip twice": once(packed(2 * zlib.compress(b"{}", wbits=31))),
     "gzip that breaks off": once(packed(zlib.compress(b"{}", wbits=31)[:-1])),
     "a length that is not reached": once(OK + b"Content-Length: 50\r\n\r\n{}"),
     "a chunk of 2^64 bytes": once(CHUNKED + b"1" + b"0" * 16 + b"\r\n{}"),

@@ -259,22 +259,6 @@ def test_an_update_that_takes_too_long_is_not_given_up(setup):
         receipt.wait(timeout=None)
 
 
-def test_a_wait_does_not_outlast_its_timeout_because_the_relayer_asks_for_more(setup):
-    receipt = setup.prepare().submit()
-    with repeating(Answer(429, headers={"Retry-After": "20"})) as server:
-        with (
-            setup.redirected(server.base_url),
-            pytest.raises(
-                KeyUpdateError,
-                match=r"still received after 1 s\. .*call wait\(\) again",
-            ),
-        ):
-            receipt.wait(timeout=1)
-        assert len(server.requests) == 1
-    setup.finish()
-    assert receipt.wait().nonce > 0
-
-
 # Lost answers
 
 

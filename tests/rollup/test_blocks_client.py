@@ -72,7 +72,10 @@ def test_filters_select_as_the_relayers_client_does(client):
             "rows of one account_id, token_id and storage_id",
         ),
         (lambda client: client.trades(market="LRC-ETHH"), "Did you mean 'LRC-ETH'"),
-        (lambda client: client.trades(market="AMM-LRC-ETH"), "fill_type='amm'"),
+        (
+            lambda client: client.trades(market="AMM-LRC-ETH", fill_type="dex"),
+            "name of a pool",
+        ),
         (lambda client: client.trades(fill_type="pool"), "'amm', 'dex'"),
         (lambda client: client.trades(account_id="me"), "not a valid account id"),
     ],
