@@ -144,7 +144,7 @@ class Archive:
         account_id : int, optional
             One account.
         accounts : iterable of int, optional
-            Several accounts, read side by side under the client's one rate limit.
+            Several accounts, read one after the other.
         since : str, datetime or Timestamp, optional
             Trades from then on; UTC where no zone is given. A relayer that does not send the newest rows
             first is read to the end.
