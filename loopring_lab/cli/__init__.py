@@ -18,7 +18,7 @@ from collections.abc import Callable, Sequence
 from importlib import util
 from io import TextIOWrapper
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import click
 
