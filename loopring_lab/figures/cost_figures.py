@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -63,8 +63,6 @@ FILLS_PER_PART = 40
 INTERVAL = "value-weighted mean with 95 % interval (clustered by order)"
 HOLLOW = f"hollow: no interval, under {FEWEST} fills or effective orders"
 ALONE = f"line alone: under {FEWEST} effective orders"
-# Percent from the line at 0 where single fills stand.
-DOTS_AT = 5
 # How far the line at a mean reaches, in parts of the highest bar: its text stands above that.
 MEAN_HEIGHT = 1.15
 # Columns between points of different groups.
@@ -96,8 +94,8 @@ def price_gaps(
     matplotlib.figure.Figure
         Histograms of ``worse_bps`` of `fills.price_gap`, one upwards and one downwards, each in percent of
         its matched fills, with the value-weighted mean and its 95 % interval, which fewer than 20 effective
-        orders do not have. Fewer than 20 fills are dots, without a mean. Outliers beyond three interquartile
-        ranges are not drawn; the note under the title counts them.
+        orders do not have. Outliers beyond three interquartile ranges are not drawn; the note under the title
+        counts them.
 
     Raises
     ------
@@ -123,8 +121,6 @@ def price_gaps(
         )
     by_type = drawn.groupby("fill_type", observed=True)["worse_bps"]
     matched = {str(name): worse.to_numpy(np.float64) for name, worse in by_type}
-    has_many = {name: len(values) >= FEWEST for name, values in matched.items()}
-    has_bars = any(has_many.values())
     edges = _edges(matched.values())
 
     note = f"{trade_count(len(drawn), len(table))} of known type matched"
@@ -132,13 +128,9 @@ def price_gaps(
     outside = len(drawn) - int(drawn["worse_bps"].between(edges[0], edges[-1]).sum())
     if outside:
         note += f"; {outside:,} lie outside this range"
-    kinds = [f"line and band: {INTERVAL}"] if has_bars else []
-    is_alone = [pd.isna(means[name]["low"]) for name in matched if has_many[name]]
-    if any(is_alone):
-        kinds.append(ALONE)
-    if not all(has_many.values()):
-        kinds.append(f"dots: single fills, where fewer than {FEWEST} are matched")
-    note += "\n" + "; ".join(kinds)
+    note += f"\nline and band: {INTERVAL}"
+    if any(pd.isna(means[name]["low"]) for name in matched):
+        note += f"; {ALONE}"
     title = f"Price against the other fill type's last fill in {_frame(prices)}, {_age_limit(tolerance)}"
     marks: list[Mark] = []
     with drawing(
@@ -153,34 +145,22 @@ def price_gaps(
             unmatched = int((table["fill_type"] == name).sum()) - len(values)
             label = f"{FILL_TYPES[name].label}:\n{len(values):,} matched,\n{unmatched:,} not"
             group = FILL_TYPES[name]._replace(label=label)
-            if has_many[name]:
-                heights, texts = _histogram(values, edges, FILL_TYPES[name].label)
-                bars = axes.bar(
-                    edges[:-1],
-                    direction * heights,
-                    np.diff(edges),
-                    align="edge",
-                    **group.bar,
-                )
-                marks += bar_marks(bars, texts)
-                top = direction * MEAN_HEIGHT * heights.max()
-                _draw_mean(axes, means[name], top, group)
-            else:
-                # Too few for shares or a mean.
-                height = direction * DOTS_AT
-                look = group.line | {"linestyle": "none"}
-                axes.plot(values, np.full(len(values), height), **look)
-                marks += _dot_marks(drawn[drawn["fill_type"] == name], height)
+            heights, texts = _histogram(values, edges, FILL_TYPES[name].label)
+            bars = axes.bar(
+                edges[:-1],
+                direction * heights,
+                np.diff(edges),
+                align="edge",
+                **group.bar,
+            )
+            marks += bar_marks(bars, texts)
+            top = direction * MEAN_HEIGHT * heights.max()
+            _draw_mean(axes, means[name], top, group)
         axes.axhline(0, **zero_line())
         axes.axvline(0, **zero_line(), linestyle=":")
         axes.set_xlabel("difference (basis points; right of 0: worse for the account)")
-        axes.set_ylabel("share of matched fills (%)" if has_bars else "single fills")
+        axes.set_ylabel("share of matched fills (%)")
         axes.yaxis.set_major_formatter(_format_share)
-        if not has_bars:
-            axes.set_ylim(-2 * DOTS_AT, 2 * DOTS_AT)
-            numbers = [f"n = {len(values)}" for values in matched.values()]
-            axes.set_yticks([DOTS_AT, -DOTS_AT][: len(numbers)], numbers)
-            axes.grid(visible=False, axis="y")
     return keep(axes, drawn, marks)
 
 
@@ -190,7 +170,6 @@ def cost_curve(
     reference: Any = "next",
     prices: Any = None,
     tolerance: Any = "1h",
-    quantiles: int | None = None,
     quote: str | None = None,
     ax: Axes | None = None,
 ) -> Figure:
@@ -203,9 +182,6 @@ def cost_curve(
     reference, prices, tolerance : optional
         The price to compare with, the frame in which the next or last trade is looked for, by default
         `trades`, and its maximum distance in time, as for `fills.all_in_cost`, None for any.
-    quantiles : int, optional
-        Number of quantiles, as for `fills.size_profile`; by default ten, or as few as three where few fills
-        have a cost, so that each has about forty.
     quote, ax : optional
         As for `volume`.
 
@@ -213,8 +189,9 @@ def cost_curve(
     -------
     matplotlib.figure.Figure
         The value-weighted mean of ``all_in_bps`` of `fills.all_in_cost` for each fill type and quantile,
-        with its 95 % interval and the number of fills. A hollow mark rests on fewer than 20 fills or effective
-        orders, and has no interval.
+        with its 95 % interval and the number of fills: ten quantiles, or as few as three where few fills have a
+        cost, so that each has about forty. A hollow mark rests on fewer than 20 fills or effective orders, and
+        has no interval.
 
     Raises
     ------
@@ -233,14 +210,14 @@ def cost_curve(
     costs, sizes, token = _costs_by_size(
         trades,
         quote,
-        MOST_PARTS if quantiles is None else quantiles,
+        MOST_PARTS,
         caller,
         against,
     )
     # The first answer says how many fills have a cost; few of them make few parts.
     parts = int(costs["priced"].sum()) // FILLS_PER_PART
     parts = min(MOST_PARTS, max(FEWEST_PARTS, parts))
-    if quantiles is None and parts != MOST_PARTS:
+    if parts != MOST_PARTS:
         costs, sizes, token = _costs_by_size(trades, token, parts, caller, against)
     if costs.empty:
         within = ""
@@ -489,17 +466,6 @@ def _histogram(
         of_all = f"{share:.1f} % of {len(values):,} matched"
         texts.append(f"{label}, {low} to {high} bps\n{of_all}\n{format_count(count)}")
     return shares, texts
-
-
-def _dot_marks(single: pd.DataFrame, height: float) -> Iterator[Mark]:
-    """Give a mark to each fill that is drawn by itself."""
-    for row in single.to_dict("records"):
-        worse = float(row["worse_bps"])
-        verdict = "worse" if worse > 0 else "better"
-        heading = f"{FILL_TYPES[row['fill_type']].label}: {format_bps(abs(worse))} bps {verdict}"
-        fill = f"{row['side']} {row['market']}, trade {row['trade_id']}, {row['created_at']:%Y-%m-%d %H:%M}"
-        compared = f"price {format_amount(row['price'])}, other {format_amount(row['other_price'])}"
-        yield Mark(f"{heading}\n{fill}\n{compared}", (worse, worse), (height, height))
 
 
 def _draw_by_type(

@@ -20,7 +20,7 @@ from loopring_lab.amounts.display import MISSING, format_amount, truncate
 from loopring_lab.engine.groups import keys_of
 from loopring_lab.errors import LabError
 from loopring_lab.figures import axis, style
-from loopring_lab.figures.answers import as_pandas, check_token, with_most_fills
+from loopring_lab.figures.answers import as_pandas, with_most_fills
 from loopring_lab.figures.marks import Figure, Mark, keep
 from loopring_lab.figures.overview import count_accounts, overview_of
 from loopring_lab.figures.style import (
@@ -77,7 +77,6 @@ def fee_rates(
     *,
     every: str | None = None,
     by: str | Sequence[str] | None = "auto",
-    fee_token: str | None = None,
     ax: Axes | None = None,
 ) -> Figure:
     """Draw the effective fee rate over time: fees paid per amount received, in basis points.
@@ -92,10 +91,9 @@ def fee_rates(
         Length of a period, as for `fees.over_time`; chosen to fit the time covered by default.
     by : str, sequence of str, or None
         One line for each value of these columns, up to the five with the most fills. ``"fee_token"`` draws
-        one for each token, ``None`` one of all fills. By default ``"account_id"`` where the trades are of two
+        one for each token, ``None`` one of all fills; without it the token with the most fills is drawn, which
+        the title names. By default ``"account_id"`` where the trades are of two
         to five accounts, else ``"fill_type"``.
-    fee_token : str, optional
-        The fee token to draw; by default the one with the most fills. The title says which.
     ax : matplotlib.axes.Axes, optional
         Where to draw; a new figure of 900 by 420 pixels by default.
 
@@ -108,7 +106,7 @@ def fee_rates(
     Raises
     ------
     LabError
-        No trade has a known time and fee in that token, or an argument is not valid.
+        No trade has a known time and fee, or an argument is not valid.
 
     Examples
     --------
@@ -116,7 +114,6 @@ def fee_rates(
     <Figure size 900x420 with 1 Axes>
     """
     caller = "lab.figures.fee_rates"
-    check_token("fee_token", fee_token, caller)
     if by == "auto":
         is_compared = 1 < count_accounts(trades, caller) <= len(DASHES)
         by = "account_id" if is_compared else "fill_type"
@@ -127,15 +124,15 @@ def fee_rates(
     # The figure draws means, of fills whose time is known.
     table = rates.drop(columns=["median_bps", "both_sides"])
     table = table.dropna(subset=["period", "bps"])
-    if fee_token is None and "fee_token" not in names:
+    tokens = "each token by itself"
+    if "fee_token" not in names:
         # Amounts of different tokens never meet in one rate.
-        fee_token = with_most_fills(table, "fee_token")
-    if fee_token or "fee_token" not in names:
-        table = table[table["fee_token"] == fee_token]
+        token = with_most_fills(table, "fee_token")
+        table = table[table["fee_token"] == token]
+        tokens = f"fees paid in {token}"
     if table.empty:
         raise LabError(
-            f"{caller}: no trade with a known time and fee in {fee_token or 'any token'} to draw. Pass other "
-            "trades, or another fee_token=."
+            f"{caller}: no trade with a known time and fee in any token to draw. Pass other trades."
         )
     table, styles, lines = _top_lines(table, names)
     periods = axis.timeline(table["period"], every, caller)
@@ -144,7 +141,6 @@ def fee_rates(
     note = f"fees per amount received, weighted by amount; {trade_count(known, overview.trades)}"
     if lines > len(styles):
         note += f"; the {len(styles)} of {lines} lines with most fills"
-    tokens = f"fees paid in {fee_token}" if fee_token else "each token by itself"
     title = f"Effective fee rate per {periods.name}, {tokens}"
 
     steps = periods.located(table)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -127,11 +127,9 @@ def fill_shares(
     trades: Any,
     *,
     every: str | None = None,
-    of: Literal["fills", "notional"] = "fills",
-    quote: str | None = None,
     ax: Axes | None = None,
 ) -> Figure:
-    """Draw the AMM pool's share over time; the rest is the order book's.
+    """Draw the AMM pool's share of fills over time; the rest is the order book's.
 
     Parameters
     ----------
@@ -139,10 +137,6 @@ def fill_shares(
         From `Client.trades` or `Archive.scan`.
     every : str, optional
         Length of a period, as for `fills.breakdown`; chosen to fit the time covered by default.
-    of : {'fills', 'notional'}
-        Share of the number of fills, or of the amount traded in one quote token.
-    quote : str, optional
-        Draw only markets of this quote token; for notional, the one with the most fills by default.
     ax : matplotlib.axes.Axes, optional
         Where to draw; a new figure of 900 by 420 pixels by default.
 
@@ -158,47 +152,36 @@ def fill_shares(
     Raises
     ------
     LabError
-        No trade has the values needed, such as a fill type, or `of` or `every` is not valid.
+        No trade has a known time and fill type, or `every` is not valid.
 
     Examples
     --------
-    >>> lab.figures.fill_shares(client.trades(account_id=10083, limit=100), of="notional")
+    >>> lab.figures.fill_shares(client.trades(account_id=10083, limit=100))
     <Figure size 900x420 with 1 Axes>
     """
     caller = "lab.figures.fill_shares"
-    if of not in ("fills", "notional"):
-        raise LabError(f"{caller}: of={of!r} is not known. Give 'fills' or 'notional'.")
     overview = overview_of(trades, caller)
     every = every or axis.period_for(overview.days)
-    of_one_token = of == "notional" or bool(quote)
-    steps = _shares_by_period(every, of, "quote" if of_one_token else "NULL")
-    needed = ("created_at", "quote", "fill_type", "notional")
-    question = Question(caller, steps, needed, may_have=ORDER_COLUMNS)
+    question = Question(
+        caller,
+        _shares_by_period(every),
+        ("created_at", "fill_type"),
+        may_have=ORDER_COLUMNS,
+    )
     sums = as_pandas(ask(question, trades))
-    markets = ""
-    keys = ["period"]
-    if of_one_token:
-        known = "time and fill type"
-        if of == "notional":
-            known = "time, fill type and notional"
-        sums, token = select_quote(sums, quote, caller, known)
-        markets = f", {token}-quoted markets"
-        # Notional adds up within one quote token only.
-        keys = ["period", "quote"]
     if sums.empty:
         raise LabError(
             f"{caller}: no trade with a known time and fill type to draw. Pass other trades."
         )
-    table = _with_shares(sums, keys, of)
+    table = _with_shares(sums)
     periods = axis.timeline(table["period"], every, caller)
 
     # The share of sums, not the mean of shares: a quiet week counts for less.
-    pooled = to_float(table[f"pool_{of}"]).sum()
-    overall = float(pooled / to_float(table[of]).sum() * 100)
+    overall = 100 * table["pool_fills"].sum() / table["fills"].sum()
     counted = trade_count(table["fills"].sum(), overview.trades)
     note = f"{counted}; over the whole time AMM pool {format_number(overall, 3)} %"
     note += "\nfills counted above the points, with 95 % intervals (Wilson, by order)"
-    title = f"AMM pool's share of {of}, per {periods.name}{markets}"
+    title = f"AMM pool's share of fills, per {periods.name}"
 
     points = periods.located(table).rename(columns={"share": "mean"})
     points[["mean", "low", "high"]] *= 100
@@ -226,7 +209,7 @@ def fill_shares(
         look = style.zero_line() | {"linewidth": 1, "linestyle": "--"}
         axes.axhline(overall, **look, label="whole time")
         axis.format_dates(axes, periods)
-        percent_axis(axes, of)
+        percent_axis(axes, "fills")
         write_counts(
             axes,
             points["x"],
@@ -235,7 +218,7 @@ def fill_shares(
             (1, 8),
             periods.width.min(),
         )
-    return keep(axes, table, _share_marks(points, of))
+    return keep(axes, table, _share_marks(points))
 
 
 def size_profile(
@@ -330,20 +313,14 @@ def _in_equal_periods(daily: pd.DataFrame) -> tuple[pd.DataFrame, str]:
     return sums, every
 
 
-def _with_shares(
-    sums: pd.DataFrame,
-    keys: list[str],
-    of: str,
-) -> pd.DataFrame:
-    """Return the fills, or the notional, of each period in all and of the pool, and the pool's share."""
-    # `of` may be the fills themselves.
-    amounts = list(dict.fromkeys(["fills", of, f"pool_{of}"]))
-    added = [*amounts, "orders", "weight", "squares"]
-    table = sums.groupby(keys)[added].sum().reset_index()
-    share = to_float(table[f"pool_{of}"]) / to_float(table[of])
+def _with_shares(sums: pd.DataFrame) -> pd.DataFrame:
+    """Return the fills of each period in all and of the pool, and the pool's share."""
+    added = ["fills", "pool_fills", "orders", "squares"]
+    table = sums.groupby("period")[added].sum().reset_index()
+    share = table["pool_fills"] / table["fills"]
     # Kish: how many orders of equal size would say as much.
-    low, high = _wilson(share, table["weight"] ** 2 / table["squares"])
-    return table[[*keys, *amounts]].assign(
+    low, high = _wilson(share, table["fills"] ** 2 / table["squares"])
+    return table[["period", "fills", "pool_fills"]].assign(
         share=share,
         orders=table["orders"],
         low=low,
@@ -351,45 +328,28 @@ def _with_shares(
     )
 
 
-def _shares_by_period(
-    every: str,
-    of: str,
-    token: str,
-) -> dict[str, str]:
-    """Return the steps that add up fills, those of the pool, and orders by period and token."""
-    known = "quote IS NOT NULL AND notional IS NOT NULL" if of == "notional" else "TRUE"
+def _shares_by_period(every: str) -> dict[str, str]:
+    """Return the steps that add up fills, those of the pool, and orders by period."""
     return {
-        "fills": f"""
--- fills of known time and type
+        "orders": f"""
+-- how many fills each order had in a period, and how many of these at the pool
 SELECT
     {period_sql(every)} AS period,
-    {token} AS quote,
     order_id,
-    notional,
-    fill_type = 'amm' AS is_pool
-FROM trades
-WHERE created_at IS NOT NULL AND fill_type IS NOT NULL AND {known}""",
-        "orders": """
--- what each order traded in a period, and of that at the pool
-SELECT period, quote, order_id,
     count(*) AS fills,
-    count(*) FILTER (WHERE is_pool) AS pool_fills,
-    sum(notional) AS notional,
-    coalesce(sum(notional) FILTER (WHERE is_pool), 0) AS pool_notional
-FROM fills
-GROUP BY period, quote, order_id""",
-        "sums": f"""
+    count(*) FILTER (WHERE fill_type = 'amm') AS pool_fills
+FROM trades
+WHERE created_at IS NOT NULL AND fill_type IS NOT NULL
+GROUP BY period, order_id""",
+        "sums": """
 -- the same of all orders, and how unequal these are
-SELECT period, quote,
+SELECT period,
     CAST(sum(fills) AS BIGINT) AS fills,
     CAST(sum(pool_fills) AS BIGINT) AS pool_fills,
-    sum(notional) AS notional,
-    sum(pool_notional) AS pool_notional,
     count(*) AS orders,
-    sum(CAST({of} AS DOUBLE)) AS weight,
-    sum(pow(CAST({of} AS DOUBLE), 2)) AS squares
+    sum(pow(fills, 2)) AS squares
 FROM orders
-GROUP BY period, quote""",
+GROUP BY period""",
     }
 
 
@@ -409,10 +369,10 @@ def _wilson(
     return low.clip(0, 1), high.clip(0, 1)
 
 
-def _share_marks(points: pd.DataFrame, of: str) -> Iterator[Mark]:
+def _share_marks(points: pd.DataFrame) -> Iterator[Mark]:
     for row in points.to_dict("records"):
         interval = f"95 %: {row['low']:.1f} to {row['high']:.1f} %"
-        share = f"AMM pool {row['mean']:.1f} % of {of} ({interval})"
+        share = f"AMM pool {row['mean']:.1f} % of fills ({interval})"
         text = f"{row['when']}\n{share}\n{format_count(row['fills'])}"
         yield Mark(
             text,

@@ -6,15 +6,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from loopring_lab.engine import frames, sums
+from loopring_lab.engine import sums
 from loopring_lab.engine.groups import Keys, keys_of
 from loopring_lab.errors import LabError
 from loopring_lab.fees.summary import RESERVED
 
-# Of a thousandth of the fills, rates and shares say little.
-MOST_QUANTILES = 1000
-# Each size is compared with the ends of so many quantiles; of more, sorting is faster.
-MOST_COMPARED = 20
+# Each size is compared with the ends of all quantiles.
+MOST_QUANTILES = 100
 # Columns of the answer, besides those of a summary, that are not also columns of trades.
 OWN = ("quantile", "smallest", "largest", "share", "notional_share")
 
@@ -32,7 +30,7 @@ def size_profile(
     trades : frame of pandas, pyarrow, Polars, DuckDB or Spark, or an Archive
         From `Client.trades`, `Archive.scan` or `engine.portable`.
     quantiles : int
-        Number of quantiles, 1 to 1,000.
+        Number of quantiles, 1 to 100.
     by : str or sequence of str, optional
         Columns to group by; quantiles are computed within each group and quote token.
 
@@ -91,7 +89,7 @@ FROM sums AS s
 JOIN medians AS m ON {keys.same("s", "m")}
 WINDOW part AS (PARTITION BY {part.columns("s")})"""
     steps = {
-        **_quantile_steps(trades, quantiles, outer, part.aliases[-1]),
+        **_quantile_steps(quantiles, outer, part.aliases[-1]),
         "rows": sums.rates_sql(keys, "sized"),
         "sums": summed,
     }
@@ -108,57 +106,36 @@ WINDOW part AS (PARTITION BY {part.columns("s")})"""
     )
 
 
-def _quantile_steps(
-    trades: Any, quantiles: int, outer: Keys, name: str
-) -> dict[str, str]:
+def _quantile_steps(quantiles: int, outer: Keys, name: str) -> dict[str, str]:
     """Return the steps to ``sized``: fills with their quantile by size among those of the same keys, under a name.
 
     It is null where the size is unknown.
     """
     # How many sizes are less, of all that are known.
-    less = (
-        f"rank() OVER (PARTITION BY {outer.columns()} ORDER BY notional NULLS LAST) - 1"
-    )
-    known = f"count(notional) OVER (PARTITION BY {outer.columns()})"
-    ranked = (
-        f"CASE WHEN notional IS NOT NULL THEN 1 + {quantiles} * ({less}) // {known} END"
-    )
-    if quantiles > MOST_COMPARED:
-        return {
-            "sized": f"""
--- fills with their quantile; equal sizes are in the same one
-SELECT *,
-    ({ranked})::BIGINT AS {name}
-FROM trades"""
-        }
+    less = f"rank() OVER (PARTITION BY {outer.columns()} ORDER BY notional) - 1"
+    known = f"count(*) OVER (PARTITION BY {outer.columns()})"
     inner = range(1, quantiles)
-    if frames.kind_of(trades) in ("duckdb", "archive"):
-        largest = ", ".join(
-            f"max(notional) FILTER (WHERE quantile <= {part})" for part in inner
-        )
-        ends = f"""
--- the largest size of each quantile but the last, found by sorting sizes alone
+    largest = ", ".join(
+        f"max(notional) FILTER (WHERE quantile <= {part})" for part in inner
+    )
+    up_to = " ".join(f"WHEN notional <= ends[{part}] THEN {part}" for part in inner)
+    return {
+        "ranked": f"""
+-- known sizes with their quantile; sorting these alone takes less memory than sorting whole rows
+SELECT {outer.columns()}, notional,
+    1 + {quantiles} * ({less}) // {known} AS quantile
+FROM trades
+WHERE notional IS NOT NULL""",
+        "ends": f"""
+-- the largest size of each quantile but the last
 SELECT {outer.columns()},
     [{largest}] AS ends
-FROM (SELECT {outer.columns()}, notional, {ranked} AS quantile FROM trades)
-GROUP BY ALL"""
-    else:
-        # What is cut off the fractions is less than rounding needs, and than a fill in 100 million.
-        fractions = ", ".join(f"{part / quantiles - 1e-12!r}" for part in inner)
-        ends = f"""
--- the largest size of each quantile but the last: in memory, finding these takes a fifth of sorting all sizes
-SELECT {outer.columns()},
-    quantile_disc(notional, [{fractions}]) AS ends
-FROM trades
-GROUP BY ALL"""
-    up_to = " ".join(f"WHEN notional <= ends[{part}] THEN {part}" for part in inner)
-    quantile = f"CASE {up_to} WHEN notional IS NOT NULL THEN {quantiles} END"
-    return {
-        "ends": ends,
+FROM ranked
+GROUP BY ALL""",
         "sized": f"""
 -- fills with their quantile; equal sizes are in the same one
 SELECT t.*,
-    ({quantile})::BIGINT AS {name}
+    CASE {up_to} WHEN notional IS NOT NULL THEN {quantiles} END::BIGINT AS {name}
 FROM trades AS t
-JOIN ends AS e ON {outer.same("t", "e")}""",
+LEFT JOIN ends AS e ON {outer.same("t", "e")}""",
     }

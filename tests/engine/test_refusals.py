@@ -130,7 +130,7 @@ REFUSED: dict[str, tuple[Callable[[pd.DataFrame], Any], str]] = {
     ),
     "no parts": (
         lambda f: lab.fills.size_profile(f, 0),
-        r"quantiles=0 is not valid. Give a whole number from 1 to 1000",
+        r"quantiles=0 is not valid. Give a whole number from 1 to 100",
     ),
     "unknown reference": (
         lambda f: lab.fills.all_in_cost(f, "mid"),

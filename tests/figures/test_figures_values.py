@@ -41,10 +41,6 @@ def prefix(units: int, text: str) -> bool:
     return 0 <= units - whole(Decimal(written), 18) < last
 
 
-def known(values: list[float]) -> list[float]:
-    return [value for value in values if not np.isnan(value)]
-
-
 # fee_tiers
 
 
@@ -58,26 +54,6 @@ def test_tiers_beyond_the_eight_with_most_fills_are_put_together():
     drawn = stacks(figures.fee_tiers(read(page(rows), fill_type="dex")))
     wanted = {f"{tier} bps": [pytest.approx(200 / 19)] for tier in range(8)}
     assert drawn == wanted | {"other tiers": [pytest.approx(300 / 19)]}
-
-
-@pytest.fixture(scope="module", params=["fills", "notional"])
-def shared(
-    request: pytest.FixtureRequest, trades: pd.DataFrame
-) -> tuple[Any, dict[float, list[tuple[Any, int]]]]:
-    """Return a figure of shares, and the fills of each week with what each counts for."""
-    quote = None if request.param == "fills" else "USDC"
-    weeks: dict[float, list[tuple[Any, int]]] = defaultdict(list)
-    for fill in trades.itertuples():
-        if quote is None:
-            weeks[monday(fill.created_at)].append((fill, 1))
-        elif fill.quote == quote:
-            weight = whole(fill.notional, 18)
-            weeks[monday(fill.created_at)].append((fill, weight))
-    return figures.fill_shares(trades, of=request.param, quote=quote), weeks
-
-
-def pool_of(fills: list[tuple[Any, int]]) -> int:
-    return sum(weight for fill, weight in fills if fill.fill_type == "amm")
 
 
 # fees_by_token
@@ -165,37 +141,50 @@ def test_values_of_many_digits_stay_apart(fee):
 # fill_shares
 
 
-def test_shares_are_counts_and_sums_of_each_week(shared):
-    figure, weeks = shared
-    shares = {
-        week: 100 * pool_of(fills) / sum(weight for _, weight in fills)
-        for week, fills in weeks.items()
-    }
-    times, drawn = lines(figure)["AMM pool"]
+@pytest.fixture(scope="module")
+def shares(trades: pd.DataFrame) -> Any:
+    return figures.fill_shares(trades)
+
+
+@pytest.fixture(scope="module")
+def weeks(trades: pd.DataFrame) -> dict[float, list[Any]]:
+    """Return the fills of each week."""
+    found: dict[float, list[Any]] = defaultdict(list)
+    for fill in trades.itertuples():
+        found[monday(fill.created_at)].append(fill)
+    return found
+
+
+def pool_share(fills: list[Any]) -> float:
+    return 100 * sum(fill.fill_type == "amm" for fill in fills) / len(fills)
+
+
+def test_shares_are_counts_of_each_week(shares, weeks):
+    wanted = {week: pool_share(fills) for week, fills in weeks.items()}
+    times, drawn = lines(shares)["AMM pool"]
     # Marks stand in the middle of their week.
-    wanted = [shares[time - 3.5] for time in times if time - 3.5 in shares]
-    assert known(drawn) == pytest.approx(wanted)
-    assert len(wanted) == len(weeks)
-    every = [pair for fills in weeks.values() for pair in fills]
-    pool = pool_of(every) / sum(weight for _, weight in every)
-    assert f"over the whole time AMM pool {100 * pool:.3g} %" in note(figure)
-    assert figure.axes[0].get_ylim() == (0, 100)
+    found = {
+        time - 3.5: share
+        for time, share in zip(times, drawn, strict=True)
+        if not np.isnan(share)
+    }
+    assert found == pytest.approx(wanted)
+    every = [fill for fills in weeks.values() for fill in fills]
+    assert f"over the whole time AMM pool {pool_share(every):.3g} %" in note(shares)
+    assert shares.axes[0].get_ylim() == (0, 100)
 
 
 Z = 1.959963984540054  # 97.5 % of a normal distribution lie below
 
 
-def test_intervals_of_shares_are_wilson_s_with_orders_as_observations(shared):
+def test_intervals_of_shares_are_wilson_s_with_orders_as_observations(shares, weeks):
     """An end lies as far from the share as 95 % of shares of that many orders do, were it the true one."""
-    figure, weeks = shared
-    assert len(figure.table) == len(weeks)
-    for week in figure.table.itertuples():
-        weights: Counter[str] = Counter()
-        for fill, weight in weeks[monday(week.period)]:
-            weights[fill.order_hash] += weight
-        assert week.orders == len(weights)
-        squares = sum(weight**2 for weight in weights.values())
-        effective = Fraction(weights.total() ** 2, squares)
+    assert len(shares.table) == len(weeks)
+    for week in shares.table.itertuples():
+        orders = Counter(fill.order_hash for fill in weeks[monday(week.period)])
+        assert week.orders == len(orders)
+        squares = sum(count**2 for count in orders.values())
+        effective = Fraction(orders.total() ** 2, squares)
         assert 0 <= week.low <= week.share <= week.high <= 1
         for end in (week.low, week.high):
             assert (week.share - end) ** 2 == pytest.approx(

@@ -46,9 +46,6 @@ GALLERY = {
         figures.fees_by_token, "value (ETH)", "fee token", {"token": "ETH"}
     ),
     "shares": Kind(figures.fill_shares, TIME, SHARE),
-    "shares of notional": Kind(
-        figures.fill_shares, TIME, "share of notional (%)", {"of": "notional"}
-    ),
     "gaps": Kind(
         figures.price_gaps,
         DIFFERENCE,
