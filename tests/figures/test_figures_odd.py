@@ -136,9 +136,9 @@ def test_unknown_fee_tokens_have_a_bar_but_no_amount(trades):
         note(figures.fees_by_token(frame))
         == "all 40 trades, 3 with an amount that is not known"
     )
-    drawn = int((frame.loc[frame.index[3:], "fee_token"] == "USDC").sum())
+    drawn = int((frame.loc[frame.index[3:], "fee_token"] == "LRC").sum())
     rates = figures.fee_rates(frame)
-    assert title(rates).endswith("fees paid in USDC")
+    assert title(rates).endswith("fees paid in LRC")
     assert note(rates).endswith(f"weighted by amount; {drawn} of 40 trades")
     assert "no price" in words(figures.fees_by_token(frame, token="USDC"))
     frame["fee_token"] = None

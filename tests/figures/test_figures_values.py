@@ -396,7 +396,10 @@ def test_markouts_are_drawn_with_what_they_rest_on(taken):
     ]
 
 
-@pytest.mark.parametrize("horizons", ["1h", iter(["1min", "1h"])])
+@pytest.mark.parametrize(
+    "horizons",
+    [pytest.param("1h", marks=pytest.mark.thorough), iter(["1min", "1h"])],
+)
 def test_horizons_of_markouts_are_one_or_any_number(taken, horizons):
     trades, prices = taken
     figure = figures.markouts(trades, prices=prices, horizons=horizons)
@@ -405,7 +408,7 @@ def test_horizons_of_markouts_are_one_or_any_number(taken, horizons):
     assert labels[-1] == "1h"
 
 
-@pytest.mark.parametrize("by", [[], None])
+@pytest.mark.parametrize("by", [pytest.param([], marks=pytest.mark.thorough), None])
 def test_differences_without_groups_are_one_row(taken, by):
     trades, prices = taken
     figure = figures.venue_differences(trades, prices=prices, by=by)
