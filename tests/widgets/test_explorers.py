@@ -164,7 +164,6 @@ def test_unknown_roles_are_named_and_found_where_they_follow(trades):
     assert_frame_equal(explorer.table, lab.fees.summary(takers, by=["market"]))
     counts = f"{len(takers):,} of {len(trades):,} trades: role taker"
     assert f"{counts}; {len(unknown):,} of unknown role are left out" in page.text
-    shows_its_code(page, trades=early)
     explorer.role = "unknown"
     assert explorer.chosen["trade_id"].tolist() == unknown["trade_id"].tolist()
     shows_its_code(page, trades=early)
@@ -320,14 +319,13 @@ def test_a_client_is_read_when_shown_and_begins_with_a_known_account(client):
 
 
 def test_several_accounts_are_read_into_one_frame(client):
-    explorer = FeeExplorer(client, account="11519, 10083", role=None)
+    explorer = FeeExplorer(client, account="79927, 10083", role=None)
     page = OnPage(explorer).wait()
-    assert_frame_equal(explorer.chosen, client.trades([11519, 10083]))
-    assert page.control("Account").value == "11519, 10083"
-    shows_its_code(page, client=client)
-    assert "trades = client.trades(account_id=[11519, 10083])" in page.code
+    assert_frame_equal(explorer.chosen, client.trades([79927, 10083]))
+    assert page.control("Account").value == "79927, 10083"
+    assert "trades = client.trades(account_id=[79927, 10083])" in page.code
     page.enter("Table by", ("account_id",))
-    assert explorer.table["account_id"].drop_duplicates().tolist() == [10083, 11519]
+    assert explorer.table["account_id"].drop_duplicates().tolist() == [10083, 79927]
     shows_its_code(page, client=client)
     assert FeeExplorer(client, account=[10083]).account == 10083
 
@@ -427,17 +425,12 @@ def test_prices_that_were_read_outlast_what_is_computed(client, monkeypatch):
     assert page.figure
 
 
-def test_without_prices_from_outside_the_choice_says_what_is_missing(trades, client):
+def test_without_prices_from_outside_the_choice_says_what_is_missing(trades):
     page = OnPage(FillExplorer(trades, market=MARKET)).enter(
         "Figure", "venue_differences"
     )
     assert "needs prices from outside the exchange. Give prices=" in page.problem
     assert page.figure is None
-    prices = client.outside_prices(page.widget.chosen, every="1h")
-    given = FillExplorer(
-        trades, prices=prices, figure="venue_differences", market=MARKET
-    )
-    shows_its_code(OnPage(given), trades=trades, prices=prices)
 
 
 # Flow and routing
@@ -455,7 +448,6 @@ def test_tables_by_flow_judge_takers_by_prices_from_outside(client):
     assert_frame_equal(explorer.table, lab.fills.breakdown(judged, by=["flow"]))
     assert {"user", "arbitrage"} <= set(explorer.table["flow"])
     assert "chosen = lab.research.with_flow(chosen, prices)" in page.code
-    shows_its_code(page, client=client)
 
 
 def test_without_prices_flow_is_not_known_and_the_choice_says_so(trades):
@@ -483,7 +475,6 @@ def test_orders_on_the_book_are_routed_where_balances_are_known(trades):
     expected = lab.research.pool_quotes(mine, balances, by=["market"])
     assert_frame_equal(explorer.table, expected)
     assert (expected["orders"] > expected["unquoted"]).any()
-    shows_its_code(page, client=blocks)
     given = FillExplorer(mine, balances=balances, figure="routing", by="side")
     shows_its_code(OnPage(given), trades=mine, balances=balances)
     lacking = OnPage(FillExplorer(trades, market=MARKET, figure="routing"))
