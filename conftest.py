@@ -40,7 +40,11 @@ def pytest_configure(config: pytest.Config) -> None:
     # py_ecc, which eth-account brings, sets this when it is loaded; hypothesis warns where that is during a test.
     sys.setrecursionlimit(100_000)
     hypothesis.settings.register_profile(
-        "the same every time", deadline=None, derandomize=True
+        "the same every time",
+        deadline=None,
+        derandomize=True,
+        # It looks at a clock: where much else runs, drawing takes long.
+        suppress_health_check=[hypothesis.HealthCheck.too_slow],
     )
     hypothesis.settings.load_profile("the same every time")
     config.option.loadscopereorder = (
