@@ -1,6 +1,5 @@
 """The rules of the code base: import directions, docstrings, import time, documentation pages."""
 
-import ast
 import inspect
 import json
 import re
@@ -11,7 +10,6 @@ from pathlib import Path
 
 import pytest
 from numpydoc.validate import validate
-from support.optional import EXTRAS
 
 import loopring_lab as lab
 from loopring_lab import relayer
@@ -19,7 +17,6 @@ from loopring_lab import relayer
 ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "loopring_lab"
 
-ONLY_IN_CI = ("spark", "browser", "docs")
 SLOW = {
     *(
         "numpy",
@@ -123,25 +120,6 @@ def test_whatever_is_in_reach_is_documented_and_shows_an_example():
     assert [name for name, text in docstrings.items() if ">>> " not in text] == []
 
 
-def test_tests_load_without_what_only_ci_installs():
-    missing = {name for name, extra in EXTRAS.items() if extra in ONLY_IN_CI}
-    found = []
-    for path in sorted((ROOT / "tests").rglob("test_*.py")):
-        for node in ast.parse(path.read_text(encoding="utf-8")).body:
-            names = (
-                [alias.name for alias in node.names]
-                if isinstance(node, ast.Import)
-                else []
-            )
-            names += [str(node.module)] if isinstance(node, ast.ImportFrom) else []
-            found += [
-                f"{path.name}: {name}"
-                for name in names
-                if name.partition(".")[0] in missing
-            ]
-    assert found == []
-
-
 def test_importing_the_package_loads_nothing_slow_and_touches_no_logger_of_others():
     code = """
 import json, logging, sys, loopring_lab
@@ -156,20 +134,21 @@ print(json.dumps([list(sys.modules), logging.getLogger("urllib3.connectionpool")
 PUBLIC_MODULES = [name for name in lab.__all__ if inspect.ismodule(getattr(lab, name))]
 
 
-@pytest.mark.parametrize(
-    "use_jedi", [True, False]
-)  # kernels complete with jedi where it is installed
-def test_tab_completes_public_names_only(use_jedi):
+def test_tab_completes_public_names_only():
+    """Kernels complete with jedi where it is installed, and without it elsewhere."""
     code = f"""
 import json
 from IPython.core.completer import provisionalcompleter
 from IPython.core.interactiveshell import InteractiveShell
 shell = InteractiveShell.instance()
-shell.Completer.use_jedi = {use_jedi}
 shell.run_cell("import loopring_lab as lab")
 lines = ["lab.", *(f"lab.{{name}}." for name in {PUBLIC_MODULES})]
-with provisionalcompleter():
-    found = {{line: [c.text.lstrip(".") for c in shell.Completer.completions(line, len(line))] for line in lines}}
+found = {{}}
+for shell.Completer.use_jedi in (True, False):
+    with provisionalcompleter():
+        for line in lines:
+            names = [c.text.lstrip(".") for c in shell.Completer.completions(line, len(line))]
+            found.setdefault(line, []).append(sorted(names))
 print(json.dumps(found))
 """
     completed = json.loads(subprocess.check_output([sys.executable, "-c", code]))
@@ -177,8 +156,8 @@ print(json.dumps(found))
         "lab.": lab,
         **{f"lab.{name}.": getattr(lab, name) for name in PUBLIC_MODULES},
     }
-    assert {line: sorted(found) for line, found in completed.items()} == {
-        line: sorted(member.__all__) for line, member in members.items()
+    assert completed == {
+        line: [sorted(member.__all__)] * 2 for line, member in members.items()
     }
 
 
@@ -186,25 +165,19 @@ def test_the_architecture_page_names_every_room():
     page = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
     rooms = {path.parent.name for path in PACKAGE.glob("*/__init__.py")}
     assert {room for room in rooms if not re.search(rf"\b{room}\b", page)} == set()
-    # One screen: a picture, four paths, where things are, and what always holds.
-    assert len(page.splitlines()) < 60
-    for path in ("A trade", "A block", "A key update", "A question"):
-        assert f"**{path}.**" in page
 
 
-@pytest.mark.parametrize(
-    "page", sorted((ROOT / "docs").glob("*.md")), ids=lambda page: page.name
-)
-def test_the_files_that_a_page_names_exist(page):
-    names = re.findall(
-        r"`((?:tests/|docs/|loopring_lab/)?[\w/]+\.(?:py|md|txt|toml))`",
-        page.read_text(encoding="utf-8"),
-    )
-    missing = [
-        name
-        for name in names
-        if not any(
-            (folder / name).is_file() for folder in (ROOT, ROOT / "tests", PACKAGE)
+def test_the_files_that_pages_name_exist():
+    missing = []
+    folders = (ROOT, ROOT / "tests", PACKAGE)
+    for page in (ROOT / "docs").glob("*.md"):
+        names = re.findall(
+            r"`((?:tests/|docs/|loopring_lab/)?[\w/]+\.(?:py|md|txt|toml))`",
+            page.read_text(encoding="utf-8"),
         )
-    ]
+        missing += [
+            f"{page.name}: {name}"
+            for name in names
+            if not any((folder / name).is_file() for folder in folders)
+        ]
     assert missing == []

@@ -61,32 +61,9 @@ def test_the_pictures_are_the_project_s_own():
         assert f"notebooks/pictures/{name}" in README + HOW_TO
 
 
-@pytest.mark.parametrize("link", sorted(set(re.findall(r"\]\(([^):#]+)\)", README))))
-def test_links_lead_somewhere(link):
-    assert (ROOT / link).exists()
-
-
-def test_ssh_users_are_told_how_to_reach_the_notebook():
-    """Not only in `loopring-lab lab --help`: in what they read before."""
-    for path in ("README.md", "run.py"):
-        said = (ROOT / path).read_text(encoding="utf-8")
-        assert re.search(r"Over SSH, `python3 run.py lab --no-browser`", said), path
-
-
-def test_the_numbers_about_the_world_are_true():
-    client = lab.connect()
-    assert (
-        f"{len(client.tokens())} tokens and {len(client.markets())} markets" in HOW_TO
-    )
-
-
-def test_every_environment_variable_named_is_read():
-    code = "".join(
-        path.read_text(encoding="utf-8")
-        for path in (ROOT / "loopring_lab").rglob("*.py")
-    )
-    for name in set(re.findall(r"LOOPRING_[A-Z_]+", README)):
-        assert f'"{name}"' in code
+def test_links_lead_somewhere():
+    links = re.findall(r"\]\(([^):#]+)\)", README)
+    assert [link for link in links if not (ROOT / link).exists()] == []
 
 
 def test_what_developers_are_told_to_change_is_there():
