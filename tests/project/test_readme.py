@@ -64,16 +64,3 @@ def test_the_pictures_are_the_project_s_own():
 def test_links_lead_somewhere():
     links = re.findall(r"\]\(([^):#]+)\)", README)
     assert [link for link in links if not (ROOT / link).exists()] == []
-
-
-def test_what_developers_are_told_to_change_is_there():
-    found = []
-    for page in ("CONTRIBUTING.md", "docs/architecture.md"):
-        guide = (ROOT / page).read_text(encoding="utf-8")
-        # Such as: `tables/rows.py` (`COLUMNS`, which is their order)
-        for file, words in re.findall(r"`([a-z_/]+\.py)` \(([^)]*)\)", guide):
-            for name in re.findall(r"`([A-Z_]+)`", words):
-                code = (ROOT / "loopring_lab" / file).read_text(encoding="utf-8")
-                assert re.search(rf"^{name}\b", code, re.MULTILINE), (file, name)
-                found.append(name)
-    assert {"COLUMNS", "ROWS"} <= set(found)
