@@ -15,7 +15,6 @@ from fastapi.routing import APIRoute
 from starlette.exceptions import HTTPException
 from starlette.middleware.trustedhost import TrustedHostMiddleware
 
-from loopring_lab.bounded import to_json
 from loopring_lab.errors import LabError
 from loopring_lab.relayer import schemas
 from loopring_lab.relayer.accounts import Accounts
@@ -120,11 +119,6 @@ async def read_bytes(request: Request, most: int) -> bytes:
     return data
 
 
-def json_response(text: str) -> Response:
-    """Answer with text that is JSON already, in which numbers keep their own digits."""
-    return Response(text, media_type="application/json")
-
-
 def signature_header(description: str) -> Any:
     return Header(alias=SIGNATURE_HEADER, min_length=1, description=description)
 
@@ -152,27 +146,22 @@ router = APIRouter(
     response_model=list[schemas.TokenRecord],
 )
 async def read_tokens(backend: AnyBackend) -> Response:
-    return json_response(to_json(backend.source.tokens()))
+    return JSONResponse(backend.source.tokens())
 
 
-@router.get(
-    "/exchange/markets",
-    summary="Markets, older path",
-    response_model=schemas.MarketsResponse,
-)
 @router.get(
     "/mix/markets",
     summary="Markets",
     response_model=schemas.MarketsResponse,
 )
 async def read_markets(backend: AnyBackend) -> Response:
-    return json_response(to_json({"markets": backend.source.markets()}))
+    return JSONResponse({"markets": backend.source.markets()})
 
 
-@router.get("/amm/pools", summary="AMM pools", response_model=dict[str, Any])
-async def read_pools(backend: AnyBackend) -> Response:
+@router.get("/amm/pools", summary="AMM pools")
+async def read_pools(backend: AnyBackend) -> dict[str, Any]:
     """List the AMM pools; ``/account?owner=<address>`` tells the account of a pool."""
-    return json_response(to_json({"pools": backend.source.pool_records()}))
+    return {"pools": backend.source.pool_records()}
 
 
 @router.get(
@@ -211,18 +200,14 @@ async def read_trades(
         params.limit,
     )
     total, rows = backend.pager.page(query)
-    return json_response(f'{{"totalNum":{total},"trades":{rows}}}')
+    return JSONResponse({"totalNum": total, "trades": rows})
 
 
 @router.get("/exchange/info", summary="Exchange")
 async def read_exchange(backend: AnyBackend) -> schemas.ExchangeResponse:
-    source = schemas.SourceRecord(
-        name=backend.source.name, synthetic=backend.source.synthetic
-    )
     return schemas.ExchangeResponse(
         chain_id=backend.settings.chain_id,
         exchange_address=backend.settings.exchange,
-        source=source,
     )
 
 
@@ -388,8 +373,8 @@ def read_outside_prices(
 async def answer_rpc(request: Request) -> Response:
     """Answer JSON-RPC about the chain, which is no part of the contract."""
     body = await read_bytes(request, MAX_RPC_BYTES)
-    text = await asyncio.to_thread(request.app.state.backend.endpoint.answer, body)
-    return json_response(text)
+    endpoint = request.app.state.backend.endpoint
+    return JSONResponse(await asyncio.to_thread(endpoint.answer, body))
 
 
 async def read_docs(request: Request) -> HTMLResponse:

@@ -16,7 +16,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from loopring_lab.bounded import parse_json, to_json, whole_or_text
+from loopring_lab.bounded import parse_json, whole_or_text
 from loopring_lab.errors import UnexpectedAnswer
 from loopring_lab.relayer.history import Source
 from loopring_lab.relayer.settings import Settings
@@ -102,13 +102,13 @@ class Endpoint:
         # Requests of all connections are answered in threads, and some chains are computed on the way.
         self._lock = threading.Lock()
 
-    def answer(self, body: bytes) -> str:
+    def answer(self, body: bytes) -> Record | list[Record]:
         """Answer the body of a request, of one call or of several."""
         try:
             asked = parse_json(body, "body", size=MAX_BYTES, number=whole_or_text)
         except UnexpectedAnswer:
             problem = f"parse error: expected JSON of at most {MAX_BYTES} bytes"
-            return _error(None, RpcProblem(PARSE_ERROR, problem))
+            return _error(None, PARSE_ERROR, problem)
         with self._lock:
             if not isinstance(asked, list):
                 return self._answer_one(asked)
@@ -116,17 +116,16 @@ class Endpoint:
                 problem = (
                     f"invalid request: batches may have 1 to {MOST_IN_BATCH} requests"
                 )
-                return _error(None, RpcProblem(INVALID_REQUEST, problem))
-            answers = [self._answer_one(one) for one in asked]
-        return f"[{','.join(answers)}]"
+                return _error(None, INVALID_REQUEST, problem)
+            return [self._answer_one(one) for one in asked]
 
-    def _answer_one(self, asked: Any) -> str:
+    def _answer_one(self, asked: Any) -> Record:
         asked = asked if isinstance(asked, dict) else {}
         call_id = asked.get("id")
         try:
-            return _answer(call_id, "result", self._result(asked))
+            return {"jsonrpc": "2.0", "id": call_id, "result": self._result(asked)}
         except RpcProblem as problem:
-            return _error(call_id, problem)
+            return _error(call_id, problem.code, str(problem))
 
     def _result(self, asked: Record) -> Any:
         params = asked.get("params", [])
@@ -224,14 +223,6 @@ def _matches(log: Record, topics: list[set[str]]) -> bool:
     return all(not accepted or topic in accepted for topic, accepted in pairs)
 
 
-def _error(call_id: Any, problem: RpcProblem) -> str:
-    return _answer(
-        call_id,
-        "error",
-        {"code": problem.code, "message": str(problem)},
-    )
-
-
-def _answer(call_id: Any, member: str, value: Any) -> str:
-    """Write an answer; the id is repeated as it was sent."""
-    return f'{{"jsonrpc":"2.0","id":{to_json(call_id)},"{member}":{json.dumps(value)}}}'
+def _error(call_id: Any, code: int, message: str) -> Record:
+    error = {"code": code, "message": message}
+    return {"jsonrpc": "2.0", "id": call_id, "error": error}

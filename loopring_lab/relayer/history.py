@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from array import array
 from bisect import bisect_left
 from collections import Counter, defaultdict
@@ -26,7 +25,6 @@ POOL_PREFIX = "AMM-"
 NEVER = 1 << 40
 # Newest rows of each account that are held back at first if histories grow: two pages are still to come.
 RESERVE = 100
-ENCODER = json.JSONEncoder(separators=(",", ":"), check_circular=False)
 
 
 class Row(NamedTuple):
@@ -172,12 +170,12 @@ class Pager:
         # How often each account was read.
         self._reads = Counter[int]()
 
-    def page(self, query: TradeQuery) -> tuple[int, str]:
-        """Return the total count and the JSON of one page, then let the history grow."""
+    def page(self, query: TradeQuery) -> tuple[int, list[list[str]]]:
+        """Return the total count and the rows of one page, then let the history grow."""
         numbers = self._matching(query)
         rows = self._rows(numbers, query.offset, query.limit)
         self._reads[query.account_id] += 1
-        return len(numbers), ENCODER.encode(rows)
+        return len(numbers), rows
 
     def rows(self, account_id: int, fill_type: str | None = None) -> list[list[str]]:
         """Return the rows of an account as they are served now."""

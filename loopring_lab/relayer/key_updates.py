@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import re
-from codecs import BOM_UTF8
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from functools import cached_property
 from hashlib import sha256
 from typing import Any, NamedTuple
@@ -216,11 +214,13 @@ def read_update(data: bytes) -> UpdateBody:
 
 
 def _strict_json(data: bytes) -> Any:
-    if not data.startswith(BOM_UTF8):
-        with suppress(UnexpectedAnswer):
-            return parse_json(data, "body", size=MAX_BODY_BYTES, number=_number)
-    problem = "must be JSON in UTF-8, without repeated members, lone surrogates, NaN or a byte order mark"
-    raise ApiError(Code.INVALID_ARGUMENT, f"body: {problem}")
+    try:
+        return parse_json(data, "body", size=MAX_BODY_BYTES, number=_number)
+    except UnexpectedAnswer:
+        problem = (
+            "must be JSON in UTF-8, without repeated members, lone surrogates or NaN"
+        )
+        raise ApiError(Code.INVALID_ARGUMENT, f"body: {problem}") from None
 
 
 def _number(text: str) -> int | float:

@@ -92,15 +92,13 @@ def error_response(
 
 
 class _Record(BaseModel):
-    """A record whose members are named in camel case on the wire."""
+    """A record whose members are named in camel case on the wire; it has all of them, also those of a fixed value."""
 
-    model_config = ConfigDict(alias_generator=to_camel, populate_by_name=True)
-
-
-class _Response(_Record):
-    """A response that always has all members, also those with a fixed value."""
-
-    model_config = ConfigDict(json_schema_serialization_defaults_required=True)
+    model_config = ConfigDict(
+        alias_generator=to_camel,
+        populate_by_name=True,
+        json_schema_serialization_defaults_required=True,
+    )
 
 
 class ResultInfo(_Record):
@@ -155,17 +153,9 @@ class TradesResponse(_Record):
     )
 
 
-class SourceRecord(_Record):
-    """The data that is served; an addition of this relayer's own."""
-
-    name: str = Field(description="A name that no other data has.")
-    synthetic: bool = Field(description="Whether the data is made up.")
-
-
-class ExchangeResponse(_Response):
+class ExchangeResponse(_Record):
     chain_id: int
     exchange_address: str
-    source: SourceRecord
     # The contract that deposits go to, as the public document shows it; nothing here uses it.
     deposit_address: str = "0x674bdf20A0F284D710BC40872100128e2d66Bd3f"
 
@@ -181,7 +171,7 @@ class Point(_Record):
     y: str
 
 
-class AccountResponse(_Response):
+class AccountResponse(_Record):
     account_id: int
     owner: str
     frozen: bool = Field(description="True while a key update is pending.")
@@ -204,13 +194,13 @@ class KeyResponse(_Record):
     api_key: str
 
 
-class TokenFee(_Response):
+class TokenFee(_Record):
     token: str
     fee: str = Field(description="Smallest units.")
     discount: int = 1
 
 
-class FeesResponse(_Response):
+class FeesResponse(_Record):
     # In wei, and made up: nothing here costs gas.
     gas_price: str = "20000000000"
     fees: list[TokenFee]
@@ -229,7 +219,7 @@ class UpdateResponse(_Record):
     storage_id: int
 
 
-class UpdateRecord(_Response):
+class UpdateRecord(_Record):
     id: int
     hash: str
     owner: str

@@ -29,7 +29,6 @@ def test_a_client_learns_exchange_and_chain(relayers):
         "chainId": 31337,
         "exchangeAddress": EXCHANGE,
         "depositAddress": "0x674bdf20A0F284D710BC40872100128e2d66Bd3f",
-        "source": {"name": "synthetic world, seed 1, size 0.002", "synthetic": True},
     }
     other = "0x2e76EBd1c7c0C8e7c2B875b6d505a260C525d25e"
     info = get(relayers(exchange=other, chain_id=5), "/exchange/info").json()

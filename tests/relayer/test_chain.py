@@ -28,7 +28,7 @@ def body(method, *params, call_id=1):
 def ask(method, *params, **settings):
     """Return the result, or the code and the message of the error."""
     endpoint = Endpoint(WORLD, Settings(**settings))
-    answer = json.loads(endpoint.answer(json.dumps(body(method, *params)).encode()))
+    answer = endpoint.answer(json.dumps(body(method, *params)).encode())
     assert (answer["jsonrpc"], answer["id"]) == ("2.0", 1)
     return (
         answer["result"]
@@ -145,7 +145,7 @@ def test_wrong_requests_get_the_standard_codes(method, params, code):
     ],
 )
 def test_what_is_no_request_is_refused(sent, code, call_id):
-    answer = json.loads(Endpoint(WORLD, Settings()).answer(sent))
+    answer = Endpoint(WORLD, Settings()).answer(sent)
     assert (answer["error"]["code"], answer["id"]) == (code, call_id)
 
 
@@ -154,7 +154,7 @@ def test_batches_are_answered_in_one_list():
 
     def answer(asked):
         endpoint = Endpoint(WORLD, Settings())
-        return json.loads(endpoint.answer(json.dumps(asked).encode()))
+        return endpoint.answer(json.dumps(asked).encode())
 
     codes = [(each["id"], each.get("error", {}).get("code")) for each in answer(batch)]
     assert codes == [(7, None), ("x", -32601), (None, -32600)]

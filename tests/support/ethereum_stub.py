@@ -73,7 +73,9 @@ class EthereumStub:
         return self._honest(call)
 
     def _honest(self, call: Call) -> Call:
-        return json.loads(self._chain.answer(json.dumps(call).encode()))
+        answer = self._chain.answer(json.dumps(call).encode())
+        assert isinstance(answer, dict)
+        return answer
 
     def _logs(self, call: Call) -> Call:
         wanted = call["params"][0]
