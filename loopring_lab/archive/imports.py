@@ -13,7 +13,7 @@ from typing import NamedTuple
 from loopring_lab.archive import merge, queries
 from loopring_lab.archive.queries import SyncRecord
 from loopring_lab.archive.rows import Converted, ListingSnapshot, Page, to_rows
-from loopring_lab.bounded import Paths, find_files, printable, read_documents
+from loopring_lab.bounded import Paths, find_files, printable
 from loopring_lab.engine.database import StoredFile
 from loopring_lab.errors import LabError, UnexpectedAnswer
 from loopring_lab.origin import FILE, Source
@@ -23,14 +23,16 @@ from loopring_lab.sources.saved_file import (
     LISTING,
     SAVE_LISTING,
     bundled_listing,
+    histories,
     is_har,
     open_har,
     read_listing,
+    read_pages,
     source_of,
 )
 from loopring_lab.tables import wire
+from loopring_lab.tables.har import Har
 from loopring_lab.tables.listings import MarketLookup
-from loopring_lab.tables.unwrapped import Har, histories
 
 ENDINGS = (".json", ".jsonl", ".ndjson", ".har")
 # Of the columns of a transaction: those of some 120,000 rows, of which DuckDB makes a group (122,880). Smaller ones
@@ -69,7 +71,7 @@ def import_pages(
         for file in together:
             begun += 1
             # A HAR file's requests say whose rows a page has; other pages say it themselves.
-            saved = har.pages if har else read_documents(file, hint=_HINT)
+            saved = har.pages if har else read_pages(file, _HINT)
             try:
                 # What cannot be read, such as a link to itself, is refused before its time is asked for.
                 for key, batch in histories(printable(file.name), saved, *asked):
@@ -134,7 +136,7 @@ def _markets_in(
     """Return the markets of the trades in files; a file with a fault is named when it is imported."""
     found: set[str] = set()
     for file in files:
-        saved = har.pages if har else read_documents(file, hint=_HINT)
+        saved = har.pages if har else read_pages(file, _HINT)
         with contextlib.suppress(UnexpectedAnswer):
             for _, batch in histories(printable(file.name), saved, *asked):
                 found.update(batch.columns["market"].drop_null().to_pylist())
@@ -145,7 +147,7 @@ def _fault_in(
     file: Path, har: Har | None, asked: tuple[int | None, str | None]
 ) -> UnexpectedAnswer | None:
     """Return what is wrong with the first page of a file, such as CSV, which comes before where it is from."""
-    saved = har.pages if har else read_documents(file)
+    saved = har.pages if har else read_pages(file)
     try:
         next(histories(printable(file.name), saved, *asked), None)
     except UnexpectedAnswer as fault:

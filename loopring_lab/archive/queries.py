@@ -16,7 +16,7 @@ from loopring_lab.engine.database import StoredFile
 from loopring_lab.errors import ArchiveError, LabError
 from loopring_lab.tables.identity import hash_identities
 from loopring_lab.tables.listings import MarketLookup
-from loopring_lab.tables.unwrapped import HistoryKey
+from loopring_lab.tables.wire import HistoryKey
 
 if TYPE_CHECKING:
     import duckdb

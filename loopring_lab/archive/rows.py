@@ -17,7 +17,7 @@ from loopring_lab.engine import frames
 from loopring_lab.errors import UnexpectedAnswer
 from loopring_lab.tables import rows, wire
 from loopring_lab.tables.listings import MarketLookup
-from loopring_lab.tables.unwrapped import HistoryKey
+from loopring_lab.tables.wire import HistoryKey
 
 NO_MARKETS = "[]"  # listed beside trades that were read from blocks
 
@@ -108,7 +108,7 @@ def _typed(pages: Sequence[Page], lookup: MarketLookup) -> pa.Table:
     """Convert rows, and put beside them their texts and when they were received."""
     batch = wire.concat([page.batch for page in pages])
     fill_types = [page.key[1] for page in pages]
-    typed = rows.convert(batch, fill_types, lookup, "received")
+    typed = rows.convert(batch, fill_types, lookup)
     frame = tables.assemble(typed, lookup)
     table = as_stored(frames.portable(frame))
     # What is known of pages, for each of their rows.
@@ -118,7 +118,7 @@ def _typed(pages: Sequence[Page], lookup: MarketLookup) -> pa.Table:
     moments = pa.array(np.repeat(moment, batch.counts), pa.int64())
     retrieved_at = moments.cast(frames.TIMESTAMP)
     table = frames.replaced(table, "account_id", accounts)
-    table = table.append_column("verbatim", wire.texts_of(batch.columns))
+    table = table.append_column("verbatim", batch.columns["text"])
     return table.append_column("retrieved_at", retrieved_at)
 
 

@@ -18,7 +18,7 @@ from loopring_lab.sources.paging import EVERYTHING, PAGE, History, Window, now_m
 from loopring_lab.sources.recording import Recording
 from loopring_lab.sources.saved_file import Contents, count_stated
 from loopring_lab.tables import wire
-from loopring_lab.tables.unwrapped import HistoryKey
+from loopring_lab.tables.wire import HistoryKey
 
 # Of a transaction, which takes some 20 ms however few rows it has; a kill loses what was read since the last one.
 BATCH_PAGES = 20_000 // PAGE

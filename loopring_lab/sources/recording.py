@@ -172,9 +172,7 @@ class Recording:
             for kind in fill_types
         }
         with track("trades", progress) as report:
-            frame = tables.join_batches(
-                pages, self._tokens, self._markets, account_id, "received"
-            )
+            frame = tables.join_batches(pages, self._tokens, self._markets, account_id)
             report(len(frame), len(frame))
         if account_id is not None:
             owners = frame["account_id"].value_counts().to_dict()

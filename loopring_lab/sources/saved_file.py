@@ -6,15 +6,16 @@ import itertools
 import json
 import os
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from loopring_lab.bounded import (
     MAX_ANSWER,
+    parse_integer,
     parse_json,
     pieces,
     printable,
@@ -24,10 +25,11 @@ from loopring_lab.bounded import (
 )
 from loopring_lab.errors import LabError, UnexpectedAnswer
 from loopring_lab.origin import FILE, Source
-from loopring_lab.tables import unwrapped, wire
+from loopring_lab.tables import wire
+from loopring_lab.tables.har import Har, pages_in, read_har, starts_as_har
 from loopring_lab.tables.listings import POOL_PREFIX
 from loopring_lab.tables.rows import FILL_TYPES
-from loopring_lab.tables.unwrapped import Har, HistoryKey
+from loopring_lab.tables.wire import HistoryKey, Page
 
 LISTING = ("tokens.json", "markets.json")
 SAVE_LISTING = "They scale amounts: save the answers of GET /exchange/tokens and GET /mix/markets there."
@@ -36,6 +38,11 @@ HINT = "Save it again, or give another file."
 FOLDER_FILES = "tokens.json, markets.json and trades/<accountId>-<amm or dex>.json"
 FOLDER_HINT = f"Fix or replace the recording; it holds {FOLDER_FILES}."
 HISTORY_NAME = re.compile(r"[0-9]{1,10}-(amm|dex)\.json")
+# In the name of a file: account and fill type of its pages.
+HISTORY_FILE = re.compile(r"([0-9]{1,10})-(amm|dex)\.")
+NAME_HINT = "or name the file <accountId>-<amm or dex>.json."
+MARKET = wire.MEMBERS.index("market")
+ACCOUNT = wire.MEMBERS.index("accountId")
 
 Pages = dict[HistoryKey, list[wire.Batch]]
 """The pages of each account and fill type, in the order in which they were saved."""
@@ -63,13 +70,103 @@ def open_har(file: Path, hint: str = HINT) -> Har | None:
         return None
     name = printable(file.name)
     answer = parse_json(read_file(file, hint=hint), name, hint=hint)
-    return unwrapped.read_har(answer, name)
+    return read_har(answer, name)
+
+
+def read_pages(file: Path, hint: str = HINT) -> Iterator[Page]:
+    """Yield the pages of a file that is no HAR file: of one answer, or of one in each line."""
+    name = printable(file.name)
+    for number, document in enumerate(read_documents(file, hint=hint), 1):
+        place = name if number == 1 else f"{name}, page {number}"
+        yield from pages_in(wire.parse(document, place), place)
+
+
+def histories(
+    name: str,
+    pages: Iterable[Page],
+    account_id: int | None = None,
+    fill_type: str | None = None,
+) -> Iterator[tuple[HistoryKey, wire.Batch]]:
+    """Tell whose each page in a file is, as given or said there, and read its rows.
+
+    Empty pages of which neither is known are left out.
+    """
+    for page in pages:
+        for part in _by_fill_type(page, name, fill_type):
+            known = _history_of(name, part, account_id, fill_type)
+            if known is not None:
+                yield known, wire.to_batch([part])
+
+
+def _by_fill_type(page: Page, name: str, fill_type: str | None) -> list[Page]:
+    """Part a page of an unknown fill type: a relayer that prefixes the markets of pools prefixes all of them."""
+    if page.fill_type or fill_type or HISTORY_FILE.match(name):
+        return [page]
+    pools = [row for row in page.rows if _is_of_pool(row)]
+    books = [row for row in page.rows if not _is_of_pool(row)]
+    if not pools or not books:
+        return [page]
+    # The count is of both together, and so of neither.
+    return [
+        page._replace(rows=pools, total=None, fill_type="amm"),
+        page._replace(rows=books, total=None, fill_type="dex"),
+    ]
+
+
+def _is_of_pool(row: Any) -> bool:
+    market = None if wire.fault_of(row) else row[MARKET]
+    return isinstance(market, str) and market.startswith(POOL_PREFIX)
+
+
+def _history_of(
+    name: str, page: Page, account_id: int | None, fill_type: str | None
+) -> HistoryKey | None:
+    """Tell whose trades a page has: by the arguments, its request, the file's name, or its rows."""
+    named = HISTORY_FILE.match(name)
+    known = page.agreed(account_id, fill_type)
+    account = known.account_id
+    kind = known.fill_type
+    if named:
+        # The account may differ: some number their files, and rows mostly say whose they are.
+        Page([], None, name, fill_type=named[2]).agreed(None, fill_type)
+        account = int(named[1]) if account is None else account
+        kind = kind or named[2]
+    if not page.rows and (account is None or kind is None):
+        return None
+    if account is None:
+        account = _account_in(page)
+    if kind is None:
+        if not all(map(_is_of_pool, page.rows)):
+            raise UnexpectedAnswer(
+                f"{page.place}, market",
+                expected=f"pool fills ({POOL_PREFIX}…)",
+                got="others, which may be either",
+                hint=f"Give fill_type=, {NAME_HINT}",
+            )
+        kind = "amm"
+    return account, kind
+
+
+def _account_in(page: Page) -> int:
+    """Return the one account that the rows of a page name."""
+    trades = [row for row in page.rows if wire.fault_of(row) is None]
+    texts = {row[ACCOUNT] if len(row) > ACCOUNT else None for row in trades}
+    accounts = {None if text is None else parse_integer(str(text)) for text in texts}
+    account = accounts.pop() if len(accounts) == 1 else None
+    if account is None or account < 0:
+        raise UnexpectedAnswer(
+            f"{page.place}, accountId",
+            expected="one account",
+            got="rows of several accounts" if accounts else "rows that do not say",
+            hint=f"Give account_id=, {NAME_HINT}",
+        )
+    return account
 
 
 def is_har(file: Path, hint: str) -> bool:
     """Tell whether a file begins as a HAR file does."""
     start = next(pieces(file, printable(file.name), hint), b"")
-    return unwrapped.starts_as_har(start)
+    return starts_as_har(start)
 
 
 def read_listing(folder: Path) -> tuple[str, str] | None:
@@ -136,9 +233,8 @@ def _check_folder(folder: Path) -> None:
 def _read_history(file: Path) -> Pages:
     """Read a file that holds one history, and as many rows as it counts."""
     name = printable(file.name)
-    documents = read_documents(file, hint=FOLDER_HINT)
     pages: Pages = {}
-    for key, page in unwrapped.histories(name, documents, None, None):
+    for key, page in histories(name, read_pages(file, FOLDER_HINT)):
         pages.setdefault(key, []).append(page)
     for saved in pages.values():
         rows = count_rows(saved)
@@ -172,9 +268,9 @@ def read_one(file: Path, name: str | None) -> Contents:
     """Read one file of trades; its note says what tokens and markets rest on, and what is not in it."""
     har = open_har(file)
     shown_name = printable(file.name)
-    documents = har.pages if har else read_documents(file, hint=HINT)
+    found = har.pages if har else read_pages(file)
     pages: Pages = {}
-    for key, page in unwrapped.histories(shown_name, documents, None, None):
+    for key, page in histories(shown_name, found):
         pages.setdefault(key, []).append(page)
     batches = [page for saved in pages.values() for page in saved]
     # Without a row, it would be a recording of nothing, and answer every account with no trades.
@@ -203,7 +299,7 @@ def read_one(file: Path, name: str | None) -> Contents:
 
 def count_rows(pages: Sequence[wire.Batch]) -> int:
     """Count the rows of pages; one that is on two pages is one row."""
-    texts = [wire.texts_of(page.columns) for page in pages]
+    texts = [page.columns["text"] for page in pages]
     return int(pc.count_distinct(pa.chunked_array(texts, pa.string())).as_py())
 
 

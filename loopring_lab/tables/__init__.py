@@ -4,15 +4,14 @@ Of rows, tokens and markets, only this package knows the wire's names, order and
 checks it, has its own list in `relayer.history`. Start with `trades`: `wire` reads pages into columns of text (and has
 the layouts of rows), `rows` makes typed columns of them, and `assemble` the frame. `listings` has tokens, markets and
 the lookup of both; `identity` what makes two rows the same trade; `irregular` lists odd rows; `numbers` reads text
-exactly. `unwrapped` finds pages in what others saved; `closes` reads prices from elsewhere, and `own_csv` frames
+exactly. `har` finds pages in what others saved; `closes` reads prices from elsewhere, and `own_csv` frames
 saved as CSV, both by `csv_files`.
 """
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -24,7 +23,7 @@ from pandas.api.types import union_categoricals
 from loopring_lab.amounts.series import as_series
 from loopring_lab.columns import TRADES
 from loopring_lab.errors import LabError, UnexpectedAnswer
-from loopring_lab.tables import rows, unwrapped, wire
+from loopring_lab.tables import har, rows, wire
 from loopring_lab.tables.closes import prices
 from loopring_lab.tables.irregular import anomalies
 from loopring_lab.tables.listings import TEXT, MarketLookup, markets, to_utc, tokens
@@ -40,8 +39,6 @@ __all__ = [
 ]
 
 MAX_PAGES = 1_000_000
-# Arrow works outside of Python's lock; of more threads, each waits for the others' Python code.
-THREADS = 3
 
 
 def __dir__() -> list[str]:
@@ -49,37 +46,27 @@ def __dir__() -> list[str]:
 
 
 def trades(
-    pages: wire.Page | Iterable[wire.Page],
+    pages: wire.Answer | Iterable[wire.Answer],
     tokens: pd.DataFrame,
     markets: pd.DataFrame,
     *,
     fill_type: str | Sequence[str | None] | None = None,
     account_id: int | None = None,
-    fee_token: str = "received",
-    ten_members: str = "account",
 ) -> pd.DataFrame:
     """Read answers of ``GET /user/trades``, exactly.
 
     Parameters
     ----------
     pages : bytes, str, mapping, or iterable of these
-        JSON text or parsed answers, in any order. A row that is on two pages is read once. Pages are found
-        in other wrappings too: answers of the exchange's SDK (``raw_data``, or ``userTrades``) and of version
-        2 (``data``), lists of rows or of pages, rows as objects, a HAR file, ccxt's trades with the row in
-        ``info``.
+        JSON text or parsed answers, in any order. A row that is on two pages is read once. What the exchange's
+        SDK returns (with the answer in ``raw_data``) and a browser's HAR file are read too.
     tokens, markets : pandas.DataFrame
         From `tokens` and `markets`.
     fill_type : {'amm', 'dex'} or sequence of these, shape (pages,), optional
         What the pages were requested for; the rows do not say, but a HAR file does. Without it only rows
         whose market has the pools' prefix ``AMM-`` are known to be ``amm``.
     account_id : int, optional
-        Whose rows these are, if neither the rows nor a HAR file say; a row that says otherwise is irregular.
-    fee_token : {'received', 'base', 'quote', 'row'}
-        The token of ``feeAmount``: the one received (base of a BUY, quote of a SELL; as settled on-chain),
-        always the base or the quote token, or the row's own ``tokenId``.
-    ten_members : {'account', 'block'}
-        Members 7 to 9 of a row of ten: accountId, tokenId, storageId (as documented), or blockId,
-        indexInBlock, accountId (as by position).
+        Whose rows these are, where neither the rows nor a HAR file say it. A row of another account is an error.
 
     Returns
     -------
@@ -98,10 +85,10 @@ def trades(
     Raises
     ------
     UnexpectedAnswer
-        A page has no known form, cannot be exact (such as an explorer's CSV), or none of the rows is a trade;
-        names its place, what was expected and what was received. One row is no error: a member that its
-        column cannot hold becomes null, a row that is not a trade has null columns and its text in ``extra``,
-        and `anomalies` lists both.
+        A page is not as a relayer sends it, none of the rows is a trade, or one is of another account; names
+        its place, what was expected and what was received. One odd row is no error: a member that its column
+        cannot hold becomes null, a row that is not a trade has null columns and its text in ``extra``, and
+        `anomalies` lists both.
 
     See Also
     --------
@@ -116,7 +103,6 @@ def trades(
      market size (LRC) fee (ETH) fee_bps
     LRC-ETH      1,200  0.000504   10.00
     """
-    validate_options(fee_token, ten_members)
     if not isinstance(pages, Iterable):
         raise LabError(
             f"pages: expected answers of GET /user/trades as bytes, got {type(pages).__name__}."
@@ -128,42 +114,33 @@ def trades(
         raise LabError(
             f"pages: more than {MAX_PAGES:,}. Read them in parts, or import them into an archive."
         )
-    # Before anything is read: a mistake in an argument shows at once. A list of rows is one page.
-    answers = 1 if unwrapped.are_rows(every) else len(every)
-    labels = _fill_type_labels(fill_type, answers)
+    # Before anything is read: a mistake in an argument shows at once.
+    labels = _fill_type_labels(fill_type, len(every))
     lookup = MarketLookup(tokens, markets)
-    found = [
-        one.agreed(account_id, labels[number])
-        for number, one in unwrapped.unwrap_each(every)
-    ]
-    # No pages make one empty group, which gives an empty frame of the right types.
-    groups = list(wire.group(found, unwrapped.Saved.size)) or [[]]
+    accounts: set[int | None] = set()
 
-    def read(group: list[unwrapped.Saved]) -> tuple[pa.Table, wire.Batch | None]:
-        """Return the rows of pages, and these pages themselves if there is no trade in them."""
-        pages = [one.page for one in group]
-        places = [one.place for one in group]
-        batch = wire.read(pages, places, ten_members=ten_members)
-        has_trades = batch.columns["no_trade"].null_count > 0
-        fill_types = [one.fill_type for one in group]
-        table = rows.convert(batch, fill_types, lookup, fee_token)
-        accounts = [one.account_id for one in group]
-        table = _with_accounts(table, accounts, batch.counts)
-        table = _sort_distinct(table, lookup.markets)
-        return table, None if has_trades else batch
+    def found() -> Iterator[wire.Page]:
+        """Yield the pages in answers, each with what is known of it."""
+        for number, answer in enumerate(every):
+            place = f"pages[{number}]"
+            for page in har.pages_in(wire.parse(answer, place), place):
+                known = page.agreed(account_id, labels[number])
+                accounts.add(known.account_id)
+                yield known
 
-    pool = ThreadPoolExecutor(THREADS)
-    try:
-        parts, without_trades = zip(*pool.map(read, groups), strict=True)
-    finally:
-        pool.shutdown(
-            wait=False,
-            cancel_futures=True,
-        )  # neither an error nor Ctrl-C waits for other groups
+    # No pages make an empty frame of the right types.
+    parts = [rows.convert(wire.concat([]), [], lookup)]
+    without_trades = []
+    for group in wire.group(found(), wire.Page.size):
+        batch = wire.to_batch(group)
+        if batch.columns["no_trade"].null_count == 0:
+            without_trades.append(batch)
+        table = rows.convert(batch, [page.fill_type for page in group], lookup)
+        table = _with_accounts(table, [page.account_id for page in group], batch.counts)
+        parts.append(_sort_distinct(table, lookup.markets))
     # Some pages without a trade are odd rows; all of them are another endpoint.
-    if all(without_trades):
+    if len(without_trades) == len(parts) - 1:
         wire.refuse_without_trades(without_trades)
-    accounts = {one.account_id for one in found}
     whose = accounts.pop() if len(accounts) == 1 else account_id
     return join_typed(parts, lookup, whose)
 
@@ -173,7 +150,6 @@ def join_batches(
     tokens: pd.DataFrame,
     markets: pd.DataFrame,
     account_id: int | None,
-    fee_token: str,
 ) -> pd.DataFrame:
     """Make the frame of `trades` from parsed pages, given by fill type."""
     wire.refuse_without_trades(itertools.chain.from_iterable(batches.values()))
@@ -183,9 +159,9 @@ def join_batches(
         for group in wire.group(pages, wire.Batch.size):
             labels = [fill_type] * len(group)
             batch = wire.concat(group)
-            parts.append(rows.convert(batch, labels, lookup, fee_token))
+            parts.append(rows.convert(batch, labels, lookup))
     # No pages make an empty frame of the right types.
-    parts = parts or [rows.convert(wire.concat([]), [], lookup, fee_token)]
+    parts = parts or [rows.convert(wire.concat([]), [], lookup)]
     return join_typed(parts, lookup, account_id)
 
 
@@ -201,8 +177,6 @@ def join_typed(
         key=lambda part: rows.sort_keys(part)[0][0],
     )
     table = _sort_distinct(pa.concat_tables(filled or parts[:1]), lookup.markets)
-    if account_id is not None:
-        table = rows.note_other_accounts(table, account_id)
     return assemble(table, lookup, account_id)
 
 
@@ -223,12 +197,6 @@ def join_frames(
     notes = [note for one in frames for note in one.attrs.get("notes", [])]
     joined.attrs["notes"] = list(dict.fromkeys(notes))
     return joined.reset_index(drop=True)
-
-
-def validate_options(fee_token: str, ten_members: str) -> None:
-    """Refuse unknown options of `trades`."""
-    _refuse_unknown("fee_token", fee_token, rows.FEE_TOKENS)
-    _refuse_unknown("ten_members", ten_members, tuple(wire.TEN_MEMBERS))
 
 
 def refuse_shared_fills(count: int, hint: str, where: str = "fillTypes") -> None:
@@ -262,10 +230,17 @@ def refuse_other_accounts(
 def _with_accounts(
     table: pa.Table, accounts: Sequence[int | None], counts: Sequence[int]
 ) -> pa.Table:
-    """Give rows without an account the one stated of their page, None where none is; pages have `counts` rows."""
+    """Give rows without an account the one stated of their page, None where none is; pages have `counts` rows.
+
+    A row that says another one is an error.
+    """
     own = table["account_id"]
     pages = np.repeat(np.arange(len(counts)), counts)
     stated = pa.array(accounts, own.type).take(pages)
+    for account in {one for one in accounts if one is not None}:
+        counted = pc.value_counts(own.filter(pc.equal(stated, account)))
+        of_each = {one["values"]: one["counts"] for one in counted.to_pylist()}
+        refuse_other_accounts(of_each, account)
     place = table.column_names.index("account_id")
     return table.set_column(place, "account_id", pc.coalesce(own, stated))
 

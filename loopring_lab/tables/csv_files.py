@@ -18,7 +18,6 @@ from loopring_lab.amounts.scaling import combined, first_failure
 from loopring_lab.amounts.series import as_series
 from loopring_lab.bounded import BYTE_ORDERS, printable, read_file, shown
 from loopring_lab.errors import UnexpectedAnswer
-from loopring_lab.tables import unwrapped
 from loopring_lab.tables.listings import MAX_MOMENT, TEXT
 from loopring_lab.tables.numbers import to_amounts, to_integers, unread
 
@@ -57,8 +56,6 @@ class CsvFile:
         self.data = read_file(path, shown_path, size=LARGEST, hint=UNREAD_HINT)
         if self.data.startswith(BYTE_ORDERS):
             raise self.error("CSV in UTF-8", "text in UTF-16")
-        unwrapped.refuse_inexact(self.data, self._file)
-        unwrapped.refuse_json(self.data, self._file)
         line, _, _ = self.data.lstrip().partition(b"\n")
         first = line.decode("utf-8-sig", "replace")
         self.names = self._names_in(first)

@@ -33,11 +33,10 @@ HINT = "Pass whole rows, as client.trades(...) returns."
 def anomalies(trades: pd.DataFrame) -> pd.DataFrame:
     """List the irregular rows of a trades frame with the reasons.
 
-    A row is irregular as it was sent if it is not a trade (no list, fewer than 7 members, or the 19 of an NFT
-    trade: all its columns are null, ``extra`` has its text), its market or token is unknown, ``tokenId`` is
-    neither token of its market, a member is missing, unreadable or beyond what its column holds (it is null
-    there, never rounded), there are more members than are known, or it is of another account than the one
-    asked for.
+    A row is irregular as it was sent if it is not a trade (no list, or not of 7, 13, 14 or more members, or
+    the 19 of an NFT trade: all its columns are null, ``extra`` has its text), its market or token is unknown,
+    ``tokenId`` is neither token of its market, a member is missing, unreadable or beyond what its column holds
+    (it is null there, never rounded), or there are more members than are known.
 
     It is irregular by its values if the price is 0 (truncation leaves that of a price below 1e-8, so the
     notional is unknown) or negative, the size is 0 or negative, the fee is negative or certainly more than

@@ -55,8 +55,7 @@ def read_csv(
     Raises
     ------
     UnexpectedAnswer
-        The file is not such a CSV file; names file, line and column. A block explorer's CSV and ccxt's trades
-        are refused by name: their amounts are not exact.
+        The file is not such a CSV file; names file, line and column.
     LabError
         `tokens` or `markets` is not valid.
 

@@ -32,7 +32,6 @@ WORDS = {name: column.words for name, column in TRADES.items() if column.words}
 NAMED = {name: column.names for name, column in TRADES.items() if column.names}
 FILL_TYPES = WORDS["fill_type"]
 ROLES = WORDS["role"]
-FEE_TOKENS = ("received", "base", "quote", "row")
 
 Codes = np.ndarray
 """Positions in a list of names, -1 where unknown."""
@@ -42,13 +41,12 @@ def convert(
     batch: Batch,
     fill_types: Sequence[str | None],
     listing: MarketLookup,
-    fee_token: str,
 ) -> pa.Table:
     """Convert the rows of a batch to types and units; `fill_types` are those of its pages, None where unknown."""
     labels = pa.array(fill_types, pa.string())
     codes = pc.index_in(labels, value_set=pa.array(FILL_TYPES)).fill_null(-1)
     each = np.repeat(np.asarray(codes, np.int8), batch.counts)
-    return _Converter(batch, listing).table(each, fee_token)
+    return _Converter(batch, listing).table(each)
 
 
 def as_trades(made: Mapping[str, Any]) -> pa.Table:
@@ -72,23 +70,6 @@ def sort_keys(table: pa.Table) -> tuple[np.ndarray, np.ndarray]:
     moments = table["created_at"].fill_null(last)
     trade_ids = table["trade_id"].fill_null(last)
     return moments.to_numpy(), trade_ids.to_numpy()
-
-
-def note_other_accounts(table: pa.Table, account_id: int) -> pa.Table:
-    """Note on each row of another account that it is not the one asked for."""
-    is_other = pc.not_equal(table["account_id"], account_id)
-    # Almost always: texts of a million rows are not touched for nothing.
-    if not pc.any(is_other).as_py():
-        return table
-    texts = table["extra"].to_pylist()
-    for row in rows_where(is_other):
-        members = json.loads(texts[row] or "{}")
-        reasons = [f"the row is not of account {account_id}"]
-        if "anomaly" in members:
-            reasons.append(members.pop("anomaly"))
-        texts[row] = note(reasons, members)
-    place = table.column_names.index("extra")
-    return table.set_column(place, "extra", pa.array(texts, pa.string()))
 
 
 def fee_rates(
@@ -184,7 +165,7 @@ class _Converter(Conversion):
         self.batch = batch
         self.columns = batch.columns
 
-    def table(self, fill_type: Codes, fee_token: str) -> pa.Table:
+    def table(self, fill_type: Codes) -> pa.Table:
         """Convert all columns; `fill_type` has a code for each row."""
         is_trade = self.columns["no_trade"].is_null()
         for name in CORE:
@@ -197,13 +178,9 @@ class _Converter(Conversion):
             ignore_case=True,
         )
         token_id = self.integers("tokenId")
-        fee_code = self.fee_tokens(
-            fee_token,
-            side,
-            base,
-            quote,
-            token_id,
-        )
+        # The fee is charged in the token received: a BUY receives base tokens, a SELL quote tokens.
+        sides = [side == SIDES.index("BUY"), side == SIDES.index("SELL")]
+        fee_code = np.select(sides, [base, quote], np.int32(-1))
         size = self.amounts("size", base)
         fee = self.amounts("feeAmount", fee_code)
         price = self.prices()
@@ -356,32 +333,6 @@ class _Converter(Conversion):
             self.flag(is_beyond, f"size times price does not fit {AMOUNT_TYPE}")
             exact = pc.if_else(is_beyond, None, exact)
         return rescale(exact, AMOUNT_TYPE, truncate=True)
-
-    def fee_tokens(
-        self,
-        rule: str,
-        side: Codes,
-        base: Codes,
-        quote: Codes,
-        token_id: pa.Array,
-    ) -> Codes:
-        """Return the token of each fee, under one of `FEE_TOKENS`."""
-        if rule == "base":
-            return base
-        if rule == "quote":
-            return quote
-        if rule == "row":
-            # Without the last, which is that of the code -1.
-            listed = pa.array(self.listing.token_ids[:-1])
-            return np.asarray(
-                pc.index_in(
-                    token_id,
-                    value_set=listed,
-                ).fill_null(-1)
-            )
-        # A BUY receives base tokens, a SELL quote tokens.
-        sides = [side == SIDES.index("BUY"), side == SIDES.index("SELL")]
-        return np.select(sides, [base, quote], np.int32(-1))
 
     def flag_other_token(self, base: Codes, quote: Codes, token_id: pa.Array) -> None:
         """Note rows whose `tokenId` is neither token of their market."""

@@ -1,34 +1,18 @@
-"""Pages of trades: JSON bytes to Arrow text columns, one per member of a row.
+"""Pages of trades: a relayer's JSON to Arrow text columns, one per member of a row.
 
-Pages as relayers write them are read by Arrow's reader of CSV, many at once: all members of their rows are text
-without an escape, so that a quote is a border of a member and nothing else. What stands between two quotes is
-checked to be what JSON has there, and a page with anything else is parsed by Python's `json`. Both give the same
-columns for the same rows. A row that is not a trade is kept as its text; an answer that is not a page is refused, and
-so are pages without a trade.
+A row that is not a trade is kept as its text; an answer that is not a page is refused, and so are pages without a
+trade.
 """
 
 from __future__ import annotations
 
-import itertools
 import json
-import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
 
-import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
-from pyarrow import csv
 
-from loopring_lab.amounts.scaling import combined
-from loopring_lab.bounded import (
-    MAX_DOCUMENT,
-    MAX_PAGE,
-    parse_integer,
-    parse_json,
-    printable,
-    to_json,
-)
+from loopring_lab.bounded import parse_integer, parse_json, printable, to_json
 from loopring_lab.errors import UnexpectedAnswer
 
 # The contract of GET /user/trades: rows of 7 members until early 2022, of 13 in 2022, of 14 since March 2023.
@@ -44,64 +28,76 @@ MEMBERS = (
     # The relayer's documentation calls it so; it says "maker" or "taker".
     "type",
 )
-# One document shows ten members, which no recorded row has. Two readings of it fit; which one holds is the caller's
-# argument `ten_members`.
-TEN_MEMBERS = {
-    "account": (*CORE, "accountId", "tokenId", "storageId"),
-    "block": MEMBERS[:10],
-}
-# Of the layout that trades of NFTs have, by its documentation.
+# No relayer is known to send rows of 8 to 12 members, and documents contradict each other on what they would mean.
+UNKNOWN_WIDTHS = range(8, 13)
+# The layout that trades of NFTs have, by its documentation.
 NFT_MEMBERS = 19
 
-# Reading has a cost for each group, so groups hold some hundred pages of 10 KiB. As text columns and typed columns, a
-# group takes about four times its bytes.
+# Conversion has a cost for each group, so groups hold some hundred pages of 10 KiB. As text columns and typed
+# columns, a group takes about four times its bytes.
 GROUP_BYTES = 6 << 20
 
-Page = bytes | str | Mapping[str, Any] | list[Any]
-AnyPage = TypeVar("AnyPage")
-_NAMES = (*MEMBERS, "tail", "no_trade", "text")
-_COLUMNS = pa.schema([(name, pa.string()) for name in _NAMES])
-_HINT = "Check that base_url or the saved file is the trades endpoint of a relayer (GET /api/v3/user/trades)."
-_JSON_HINT = (
-    "Ask for the page again; if it was saved, save it again. Check base_url too."
+HINT = (
+    "Check base_url, or save the answer of GET /api/v3/user/trades as it is, the SDK's answer with raw_data, or a "
+    "browser's HAR file. Frames are read by lab.tables.read_csv(file) and pyarrow.parquet.read_table(file)."
 )
 _NFT_HINT = (
     "Trades of NFTs have a layout of their own, which is not supported: leave that page out, or read "
     "another account."
 )
 
-# A regular page, around its rows: without white space, or with that of Python's `json`. Whole numbers have at most 18
-# digits.
-_START = re.compile(
-    rb'\{"totalNum":(?P<space> ?)(?P<total>0|[1-9][0-9]{0,17}),(?P=space)"trades":(?P=space)\[(?=\[")'
-)
-_END = b'"]]}'
-# A row of ten has a layout of its own, which Python knows.
-_WIDTHS = (7, 8, 9, 11, 12, 13, 14)
-# Each row ends with a bracket, which becomes the end of a line.
-_LINES = bytes.maketrans(b"]", b"\n")
+Answer = bytes | str | Mapping[str, Any] | list[Any]
+HistoryKey = tuple[int, str]
+"""Account id and fill type."""
+
+AnyPage = TypeVar("AnyPage")
+_NAMES = (*MEMBERS, "tail", "no_trade", "text")
+_COLUMNS = pa.schema([(name, pa.string()) for name in _NAMES])
+# Writes a list of texts as `to_json` does, and a row of them much faster.
+_write = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 
 
-class _Regular(NamedTuple):
-    """A page that looks regular: how many members its first row has, and what is between them; all of its rows."""
+class Page(NamedTuple):
+    """A page of trades, parsed, and what is known of it besides; None for what is not."""
 
-    layout: tuple[int, bytes]
-    rows: bytes
-    total: str
+    rows: list[Any]
+    total: Any
+    place: str
+    account_id: int | None = None
+    fill_type: str | None = None
+
+    def size(self) -> int:
+        """Return about how many bytes the page takes as columns, and some more, so that a group of empty pages ends."""
+        return 256 * (8 + len(self.rows))
+
+    def agreed(self, account_id: int | None, fill_type: str | None) -> Page:
+        """Return the page with what is given of it, which must not contradict what is known."""
+        given: dict[str, Any] = {"account_id": account_id, "fill_type": fill_type}
+        known = {name: value for name, value in given.items() if value is not None}
+        for name, value in known.items():
+            stated = getattr(self, name)
+            if stated not in (None, value):
+                raise UnexpectedAnswer(
+                    f"{self.place}, {name}",
+                    expected=f"{value}, as given",
+                    got=f"{stated}, as requested or named there",
+                    hint=f"Leave {name}= out: the file says it.",
+                )
+        return self._replace(**known)
 
 
 class Batch(NamedTuple):
     """The rows of some pages as text columns, one per name of `MEMBERS`, ``tail``, ``no_trade`` and ``text``.
 
     ``tail`` is the JSON text of further members, ``no_trade`` that of a row that is not a trade, and ``text`` that of
-    a row whose members alone do not give it: see `texts_of`. `counts` and `totals` are the number of rows of each
-    page and its ``totalNum`` as sent; `places` name the pages in errors.
+    any row. `counts` and `totals` are the number of rows of each page and its ``totalNum`` as sent; `places` name the
+    pages in errors.
     """
 
     columns: pa.RecordBatch
     counts: list[int]
     totals: list[Any]
-    places: Sequence[str]
+    places: list[str]
 
     def size(self) -> int:
         """Bytes of the columns."""
@@ -114,9 +110,6 @@ class Batch(NamedTuple):
             position -= self.counts[page]
             page += 1
         return f"{self.places[page]}.trades[{position}]"
-
-
-Reading = Batch | UnexpectedAnswer
 
 
 def group(
@@ -142,77 +135,26 @@ def group(
         yield members
 
 
-def read(
-    pages: Sequence[Page],
-    places: Sequence[str],
-    *,
-    ten_members: str = "account",
-) -> Batch:
+def read(answers: Sequence[Answer], places: Sequence[str]) -> Batch:
     """Read pages into text columns, or raise the error of the first that is none."""
-    batches = []
-    for result in _read(pages, places, ten_members, MAX_DOCUMENT):
-        if isinstance(result, UnexpectedAnswer):
-            raise result
-        batches.append(result)
-    return batches[0] if len(batches) == 1 else concat(batches)
+    pages = [
+        read_page(parse(answer, place), place)
+        for answer, place in zip(answers, places, strict=True)
+    ]
+    return to_batch(pages)
 
 
-def read_each(
-    pages: Sequence[bytes],
-    places: Sequence[str],
-    *,
-    ten_members: str = "account",
-    size: int = MAX_PAGE,
-) -> list[Reading]:
-    """Read each page into a batch of its own, or into its error; regular pages are parsed together."""
-    results: list[Reading] = []
-    for result in _read(pages, places, ten_members, size):
-        if isinstance(result, Batch):
-            results.extend(split(result))
-        else:
-            results.append(result)
-    return results
-
-
-def read_tolerantly(
-    pages: Sequence[Page],
-    places: Sequence[str],
-    ten_members: str,
-    size: int,
-) -> Batch:
-    """Read pages of any layout through the standard library, naming the page at fault."""
-    columns: dict[str, list[str | None]] = {name: [] for name in _NAMES}
-    counts = []
-    totals = []
-    for page, place in zip(pages, places, strict=True):
-        answer = parse(page, place, size)
-        trades = page_rows(answer, place)
-        counts.append(len(trades))
-        totals.append(answer.get("totalNum"))
-        for row in trades:
-            _append(columns, row, ten_members)
-    found = pa.RecordBatch.from_pydict(columns, schema=_COLUMNS)
-    texts = found["text"]
-    # Of rows that members give as they are sent, no text is kept: however a row was read, its columns are the same.
-    is_given = pc.equal(texts, _joined(found))
-    found = found.set_column(
-        _NAMES.index("text"), "text", pc.if_else(is_given, None, texts)
+def to_batch(pages: Sequence[Page]) -> Batch:
+    """Put the rows of pages into text columns."""
+    cells = [_cells(row) for page in pages for row in page.rows]
+    columns = list(zip(*cells, strict=True)) or [()] * len(_NAMES)
+    arrays = [pa.array(column, pa.string()) for column in columns]
+    return Batch(
+        pa.RecordBatch.from_arrays(arrays, schema=_COLUMNS),
+        [len(page.rows) for page in pages],
+        [page.total for page in pages],
+        [page.place for page in pages],
     )
-    return Batch(found, counts, totals, places)
-
-
-def texts_of(columns: pa.RecordBatch) -> pa.Array:
-    """Return the JSON text of each row of a batch, without white space."""
-    return pc.coalesce(columns["text"], _joined(columns))
-
-
-def _joined(columns: pa.RecordBatch) -> pa.Array:
-    """Return the text of rows whose members are texts without an escape, which is so of all regular pages."""
-    first, *others = columns.select(MEMBERS).columns
-    # Arrow loses rows in which there is nothing to join.
-    members = [first.fill_null(""), *others]
-    between = pc.binary_join_element_wise(*members, '","', null_handling="skip")
-    return pc.binary_join_element_wise('["', between, '"]', "")
 
 
 def concat(batches: Sequence[Batch]) -> Batch:
@@ -227,32 +169,18 @@ def concat(batches: Sequence[Batch]) -> Batch:
     )
 
 
-def split(batch: Batch) -> Iterator[Batch]:
-    """Yield each page of a batch by itself."""
-    start = 0
-    for count, total, place in zip(
-        batch.counts, batch.totals, batch.places, strict=True
-    ):
-        yield Batch(
-            batch.columns.slice(start, count),
-            [count],
-            [total],
-            [place],
-        )
-        start += count
-
-
 def fault_of(row: Any) -> tuple[str, str] | None:
     """Say what was expected in place of a row that is not a trade, and what it is; None for a trade."""
     if not isinstance(row, list):
         return "a list of members", short(row)
-    if len(row) == NFT_MEMBERS:
+    width = len(row)
+    if width == NFT_MEMBERS:
         return (
-            "a token trade of 7 or more members",
+            "a token trade of 7, 13, 14 or more members",
             f"an NFT trade of {NFT_MEMBERS} members",
         )
-    if len(row) < len(CORE):
-        return "7 or more members", f"{len(row)}: {short(row)}"
+    if width < len(CORE) or width in UNKNOWN_WIDTHS:
+        return "7, 13, 14 or more members", f"{width}: {short(row)}"
     return None
 
 
@@ -262,7 +190,7 @@ def refuse_without_trades(batches: Iterable[Batch]) -> None:
     if filled and not any(batch.columns["no_trade"].null_count for batch in filled):
         text = filled[0].columns["no_trade"][0].as_py()
         expected, got = fault_of(parse_json(text, "row")) or ("", "")
-        hint = _NFT_HINT if "NFT" in got else _HINT
+        hint = _NFT_HINT if "NFT" in got else HINT
         raise UnexpectedAnswer(
             filled[0].where(0),
             expected=expected,
@@ -285,36 +213,27 @@ def read_total(batch: Batch) -> int:
     return total
 
 
-def page_rows(answer: Any, where: str) -> list[Any]:
-    """Take the rows out of a parsed page, or raise an `UnexpectedAnswer` that says what is wrong with it."""
+def read_page(answer: Any, where: str) -> Page:
+    """Take the rows out of a parsed answer, or raise an `UnexpectedAnswer` that says what is wrong with it."""
     if not isinstance(answer, Mapping) or "trades" not in answer:
         expected = 'an object with "totalNum" and "trades"'
-        raise UnexpectedAnswer(
-            where,
-            expected=expected,
-            got=short(answer),
-            hint=_HINT,
-        )
+        raise UnexpectedAnswer(where, expected=expected, got=short(answer), hint=HINT)
     trades = answer["trades"]
     if not isinstance(trades, list):
         raise UnexpectedAnswer(
             f"{where}.trades",
             expected="a list of rows",
             got=short(trades),
-            hint=_HINT,
+            hint=HINT,
         )
-    return trades
+    return Page(trades, answer.get("totalNum"), where)
 
 
-def parse(
-    page: Page,
-    where: str,
-    size: int = MAX_DOCUMENT,
-) -> Any:
+def parse(answer: Answer, where: str) -> Any:
     """Parse JSON text, keeping numbers as the text they were sent as; parsed answers are treated alike."""
-    if not isinstance(page, (bytes, str)):
+    if not isinstance(answer, (bytes, str)):
         try:
-            page = json.dumps(page)
+            answer = json.dumps(answer)
         except (TypeError, ValueError, RecursionError) as error:
             raise UnexpectedAnswer(
                 where,
@@ -322,7 +241,7 @@ def parse(
                 got=str(error)[:80],
                 hint="Give the answer as it was received, in bytes.",
             ) from None
-    return parse_json(page, where, size=size, hint=_JSON_HINT)
+    return parse_json(answer, where, hint=HINT)
 
 
 def short(value: Any) -> str:
@@ -332,124 +251,25 @@ def short(value: Any) -> str:
     return printable(f"{type(value).__name__.lower()} {to_json(value)}")
 
 
-def _read(
-    pages: Sequence[Page],
-    places: Sequence[str],
-    ten_members: str,
-    size: int,
-) -> Iterator[Reading]:
-    """Read pages in their order: regular ones that follow each other together, any other by itself."""
-    regular = [_regular(page, size) for page in pages]
-
-    def read(start: int, stop: int) -> Iterator[Reading]:
-        """Read pages of one layout together, or in halves if one of them is odd after all."""
-        some = places[start:stop]
-        batch = _parse_lines(regular[start:stop], some)
-        middle = (start + stop) // 2
-        if batch:
-            yield batch
-        elif middle > start:
-            yield from read(start, middle)
-            yield from read(middle, stop)
-        else:
-            try:
-                yield read_tolerantly(pages[start:stop], some, ten_members, size)
-            except UnexpectedAnswer as error:
-                yield error
-
-    start = 0
-    for _, together in itertools.groupby(regular, lambda one: one and one.layout):
-        stop = start + len(list(together))
-        yield from read(start, stop)
-        start = stop
-
-
-def _regular(page: Page, size: int) -> _Regular | None:
-    """Return what a page holds if it looks regular from outside."""
-    if not isinstance(page, (bytes, str)) or len(page) > size or not page.isascii():
-        return None
-    body = page.encode() if isinstance(page, str) else page
-    body = body.strip(b" \t\r\n")
-    start = _START.match(body)
-    if start is None or not body.endswith(_END) or b"\\" in body:
-        return None
-    end_of_row = body.index(b"]", start.end())
-    width = body.count(b'"', start.end(), end_of_row) // 2
-    if width not in _WIDTHS:
-        return None
-    layout = (width, b"," + start["space"])
-    # Without the last two brackets, so that every row ends with one.
-    rows = body[start.end() : -2]
-    total = start["total"].decode()
-    return _Regular(layout, rows, total)
-
-
-def _parse_lines(
-    pages: Sequence[_Regular | None], places: Sequence[str]
-) -> Batch | None:
-    """Read pages of one layout as lines of cells between quotes; None if one of them is not regular."""
-    found = [page for page in pages if page is not None]
-    if not found:
-        return None
-    width, separator = found[0].layout
-    text = b"".join(separator + page.rows for page in found)
-    # JSON has no control characters in text, and those that end lines here must be ours.
-    if np.frombuffer(text, np.uint8).min() < ord(" "):
-        return None
-    members = list(MEMBERS[:width])
-    names = ["begin"]
-    for name in members:
-        names += [name, f"after {name}"]
-    # What follows a member is the separator and nothing else: this type has one value.
-    kinds = dict.fromkeys(names, pa.null())
-    kinds |= dict.fromkeys((*members, names[0], names[-1]), pa.string())
-    # One block gives one chunk; the callers have threads.
-    reading = csv.ReadOptions(
-        use_threads=False, block_size=len(text) + 1, column_names=names
-    )
-    parsing = csv.ParseOptions(
-        delimiter='"', quote_char=False, ignore_empty_lines=False
-    )
-    converting = csv.ConvertOptions(
-        column_types=kinds, null_values=[separator.decode()], check_utf8=False
-    )
-    text = text.translate(_LINES)
-    try:
-        table = csv.read_csv(pa.BufferReader(text), reading, parsing, converting)
-    except pa.ArrowInvalid:
-        return None
-    borders = [table[name].unique().to_pylist() for name in (names[0], names[-1])]
-    if borders != [[f"{separator.decode()}["], [""]]:
-        return None
-    columns: dict[str, Any] = dict.fromkeys(_NAMES, pa.nulls(len(table), pa.string()))
-    for name in members:
-        columns[name] = combined(table[name])
-    return Batch(
-        pa.RecordBatch.from_pydict(columns),
-        [page.rows.count(b"]") for page in found],
-        [page.total for page in found],
-        places,
-    )
-
-
-def _append(
-    columns: dict[str, list[str | None]],
-    row: Any,
-    ten_members: str,
-) -> None:
-    """Append the members of a row to their columns, or the whole of what is not a trade."""
-    text = to_json(row)
+def _cells(row: Any) -> list[str | None]:
+    """Return the members of a row as texts, or the whole of what is not a trade; then the text of the row."""
+    cells: list[str | None] = [None] * len(_NAMES)
     if fault_of(row):
-        members: dict[str, str | None] = {"no_trade": text}
-    else:
-        # Ten members mean one of two things, which the caller must say.
-        layout = TEN_MEMBERS[ten_members] if len(row) == 10 else MEMBERS
-        texts = [
-            one if one is None or isinstance(one, str) else to_json(one) for one in row
-        ]
-        members = dict(zip(layout, texts, strict=False))
-        if len(row) > len(MEMBERS):
-            members["tail"] = to_json(row[len(MEMBERS) :])
-    members["text"] = text
-    for name, column in columns.items():
-        column.append(members.get(name))
+        text = to_json(row)
+        cells[-2:] = text, text
+        return cells
+    # Members are texts nearly always. Numbers keep the text that they were sent as, which has no quotes.
+    is_plain = set(map(type, row)) == {str}
+    texts = row if is_plain else list(map(_text_of, row))
+    known = texts[: len(MEMBERS)]
+    cells[: len(known)] = known
+    if len(row) > len(MEMBERS):
+        cells[-3] = to_json(row[len(MEMBERS) :])
+    cells[-1] = _write(row) if is_plain else to_json(row)
+    return cells
+
+
+def _text_of(member: Any) -> str | None:
+    if member is None or isinstance(member, str):
+        return member
+    return to_json(member)

@@ -101,7 +101,7 @@ def test_a_cell_that_is_wrong_is_named_by_line_and_column(tmp_path, line, column
         (HEAD.replace("side", "market") + GOOD, "market twice"),
         (
             json.dumps({"trades": [row()]}),
-            "expected CSV, got JSON. .*lab.tables.trades",
+            "a.csv, line 1: expected a line of names with",
         ),
     ],
 )

@@ -128,25 +128,26 @@ OPTIONAL = [
 ]
 
 
-@pytest.mark.parametrize("length", [7, 8, 9, 10, 11, 12, 13, 14])
+@pytest.mark.parametrize("length", [7, 13, 14])
 def test_shorter_rows_leave_what_they_lack_null(length):
     full = row()
-    members = full[:length]
-    known = OPTIONAL[: length - 7]
-    if length == 10:
-        members = [*full[:7], *full[9:12]]
-        known = OPTIONAL[2:5]
-    found = read(page([members]))
-    lacking = [name for name in OPTIONAL if name not in known]
+    found = read(page([full[:length]]))
+    lacking = OPTIONAL[length - 7 :]
     assert found[lacking].isna().all(axis=None)
     assert_frame_equal(
         found.drop(columns=lacking), read(page([full])).drop(columns=lacking)
     )
 
 
-def test_ten_members_can_be_read_by_position():
-    found = read(page([row()[:10]]), ten_members="block")
-    assert found[OPTIONAL[:3]].to_numpy().tolist() == [[24697, 343, 147661]]
+@pytest.mark.parametrize("length", [8, 9, 10, 11, 12])
+def test_rows_of_unknown_lengths_are_refused_in_words(length):
+    with pytest.raises(
+        UnexpectedAnswer, match=f"expected 7, 13, 14 or more members, got {length}: "
+    ):
+        read(page([row()[:length]]))
+    frame = read(page([row(), row(id="2")[:length]]))
+    [reason] = reasons(frame)
+    assert reason.startswith("the row is not a trade: expected 7, 13, 14 or more")
 
 
 @pytest.mark.parametrize("token_id", ["0", "1", None])
@@ -170,24 +171,22 @@ def test_further_members_are_kept_verbatim_and_listed():
     assert frame["role"].tolist() == ["taker"]
 
 
-@pytest.mark.parametrize("fee_token", ["received", "base", "quote", "row"])
 @pytest.mark.parametrize("side", ["BUY", "SELL"])
-def test_the_fee_s_token_is_a_choice(fee_token, side):
-    sold = 1 if side == "SELL" else 0
-    got = read(
-        page([row(side=side, tokenId=str(sold), market="LRC-ETH")]), fee_token=fee_token
-    ).iloc[0]
-    base_is_it = {
-        "received": side == "BUY",
-        "base": True,
-        "quote": False,
-        "row": side == "SELL",
-    }[fee_token]
-    assert got["fee_token"] == ("LRC" if base_is_it else "ETH")
-    gross = got["size"] if base_is_it else got["notional"]
+def test_the_fee_is_in_the_token_received(side):
+    got = read(page([row(side=side)])).iloc[0]
+    assert got["fee_token"] == ("LRC" if side == "BUY" else "ETH")
+    gross = got["size"] if side == "BUY" else got["notional"]
     assert got["fee_bps"] == pytest.approx(
         float(got["fee"] / gross) * 10_000, rel=1e-12
     )
+
+
+def test_a_row_of_another_account_is_an_error():
+    """Rows that do not say their account are of the one that is given."""
+    short = row(id="2")[:7]
+    assert read(page([short]), account_id=5)["account_id"].tolist() == [5]
+    with pytest.raises(UnexpectedAnswer, match="expected account 5, .* 1 rows of oth"):
+        read(page([row(), short]), account_id=5)
 
 
 @pytest.mark.parametrize(
@@ -422,11 +421,11 @@ def test_a_price_of_zero_or_below_leaves_the_notional_unknown():
 NO_TRADES: list[tuple[Any, str]] = [
     ({}, "expected a list of members, got dict {}"),
     (None, "expected a list of members, got nothing (null)"),
-    ([], "expected 7 or more members, got 0: list []"),
-    (["1", 2.50], 'expected 7 or more members, got 2: list ["1",2.5]'),
+    ([], "expected 7, 13, 14 or more members, got 0: list []"),
+    (["1", 2.50], 'expected 7, 13, 14 or more members, got 2: list ["1",2.5]'),
     (
         [str(number) for number in range(19)],
-        "expected a token trade of 7 or more members, got an NFT trade of 19",
+        "expected a token trade of 7, 13, 14 or more members, got an NFT trade of 19",
     ),
 ]
 
@@ -487,7 +486,7 @@ def test_a_row_that_is_no_trade_is_kept_beside_those_that_are():
         (
             b'{"totalNum": 1, "trades": [["1", "2"]]}',
             "pages[0].trades[0]",
-            "7 or more members",
+            "7, 13, 14 or more members",
             "2: list",
         ),
         (
@@ -621,15 +620,6 @@ def test_parsed_answers_are_held_to_the_same_limits():
     with pytest.raises(UnexpectedAnswer, match="Exceeds the limit"):
         read({"totalNum": 1, "trades": [row(id=10**5_000)]})
     assert len(reasons(read({"totalNum": 1, "trades": [row(id=10**4_000)]}))) == 1
-
-
-def test_options_are_checked():
-    with pytest.raises(
-        LabError, match="fee_token='paid' is not known. Use one of 'received', 'base'"
-    ):
-        read(page([row()]), fee_token="paid")
-    with pytest.raises(LabError, match="ten_members='x' is not known"):
-        read(page([row()]), ten_members="x")
 
 
 @pytest.mark.parametrize(

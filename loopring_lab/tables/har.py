@@ -1,0 +1,171 @@
+"""Answers of a relayer as others keep them: whole, in a browser's HAR file, or in what the exchange's SDK returns."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import re
+from typing import Any, NamedTuple
+from urllib.parse import parse_qs
+
+from loopring_lab.bounded import parse_integer, parse_json, printable
+from loopring_lab.errors import UnexpectedAnswer
+from loopring_lab.tables import wire
+from loopring_lab.tables.rows import FILL_TYPES
+from loopring_lab.tables.wire import Page
+
+_START = re.compile(rb'(?:\xef\xbb\xbf)?\s*\{\s*"log"\s*:')
+# The requests of a HAR file whose answers are read.
+_TRADES = "user/trades"
+_TOKENS = "exchange/tokens"
+_MARKETS = "mix/markets"
+_URL = re.compile(
+    rf"[^?#]*/(?P<endpoint>{_TRADES}|{_TOKENS}|{_MARKETS})/?(?:\?(?P<query>[^#]*))?(?:#.*)?"
+)
+_ORIGIN = re.compile(r"[a-zA-Z]+://[^/?#]*")
+# Filters of a request. Under one of them ``totalNum`` counts less than the account's history.
+_FILTERS = ("market", "orderHash", "start", "end", "fromId")
+_OK = "200"
+_HINT = "Open the trade history with the browser's network tools open, and save all as HAR with content."
+
+
+class Har(NamedTuple):
+    """The relayer's answers in a HAR file.
+
+    `listing` is those with the tokens and the markets, if it has both; `source` the identity that the relayer stated.
+    """
+
+    pages: list[Page]
+    listing: tuple[str, str] | None
+    source: str | None
+
+
+def starts_as_har(start: bytes) -> bool:
+    """Tell whether a file that begins with these bytes is a HAR file."""
+    return bool(_START.match(start))
+
+
+def pages_in(answer: Any, place: str) -> list[Page]:
+    """Return the pages in a parsed answer: itself, those of a HAR file, or the one that the SDK got."""
+    if isinstance(answer, dict) and isinstance(answer.get("log"), dict):
+        return read_har(answer, place).pages
+    if isinstance(answer, dict) and isinstance(answer.get("raw_data"), dict):
+        return [wire.read_page(answer["raw_data"], f"{place}.raw_data")]
+    return [wire.read_page(answer, place)]
+
+
+def read_har(answer: Any, place: str) -> Har:
+    """Take a relayer's answers out of a parsed HAR file."""
+    entries = _member(_member(answer, "log"), "entries")
+    if not isinstance(entries, list):
+        raise UnexpectedAnswer(
+            f"{place}.log.entries",
+            expected="the requests of a HAR file",
+            got=wire.short(entries),
+            hint=_HINT,
+        )
+    pages: list[Page] = []
+    listings = {}
+    source = None
+    origins = set()
+    for number, entry in enumerate(entries):
+        where = f"{place}.log.entries[{number}]"
+        request = _member(entry, "request")
+        url = _member(request, "url")
+        # Before a request, browsers may ask by OPTIONS whether they may send it.
+        if not isinstance(url, str) or _member(request, "method") not in (None, "GET"):
+            continue
+        asked = _URL.fullmatch(url)
+        if not asked:
+            continue
+        endpoint = asked["endpoint"]
+        body = _body(entry, where, is_needed=endpoint == _TRADES)
+        if body is None:
+            continue
+        origin = _ORIGIN.match(url)
+        origins.add(origin[0].lower() if origin else "")
+        source = _stated_source(entry) or source
+        if endpoint == _TRADES:
+            page = _requested(body, where, asked["query"] or "")
+            pages += [page] if page else []
+        else:
+            listings[endpoint] = body
+    if len(origins) > 1:
+        # Tokens and accounts of one exchange have the numbers of others on another.
+        raise UnexpectedAnswer(
+            place,
+            expected="answers of one relayer",
+            got=printable(" and ".join(sorted(origins))),
+            hint="Save the requests to each of them in a file of its own.",
+        )
+    if not pages:
+        raise UnexpectedAnswer(
+            place,
+            expected="a HAR file with answers of GET /user/trades",
+            got=f"{len(entries)} requests, none of them with such an answer",
+            hint=_HINT,
+        )
+    tokens = listings.get(_TOKENS)
+    markets = listings.get(_MARKETS)
+    listing = (tokens, markets) if tokens and markets else None
+    return Har(pages, listing, source)
+
+
+def _requested(body: str, where: str, query: str) -> Page | None:
+    """Return the page in an answer of GET /user/trades with what its request says of it; None for a refusal."""
+    answer = parse_json(body, where, hint=_HINT)
+    # Some relayers send a refusal with the status 200.
+    if isinstance(answer, dict) and "resultInfo" in answer:
+        return None
+    page = wire.read_page(answer, where)
+    try:
+        asked = parse_qs(query, max_num_fields=50)
+    except ValueError:
+        asked = {}
+    [fill_type] = asked.get("fillTypes", [None])[:1]
+    is_filtered = any(name in asked for name in _FILTERS)
+    return page._replace(
+        total=None if is_filtered else page.total,
+        account_id=parse_integer(asked.get("accountId", [""])[0]),
+        fill_type=fill_type if fill_type in FILL_TYPES else None,
+    )
+
+
+def _body(entry: Any, where: str, *, is_needed: bool) -> str | None:
+    """Return the text of an answer; None for a refusal, and for what nobody needs."""
+    response = _member(entry, "response")
+    status = _member(response, "status")
+    content = _member(response, "content")
+    text = _member(content, "text")
+    if status is not None and str(status) != _OK:
+        return None
+    place = f"{where}.response.content.text"
+    if not isinstance(text, str) or not text:
+        if not is_needed:
+            return None
+        raise UnexpectedAnswer(
+            place, expected="the answer", got=wire.short(text), hint=_HINT
+        )
+    if _member(content, "encoding") != "base64":
+        return text
+    try:
+        return base64.b64decode(text, validate=True).decode("utf-8-sig")
+    except (binascii.Error, ValueError):
+        got = "text that is not base64 of UTF-8"
+    raise UnexpectedAnswer(place, expected="the answer", got=got, hint=_HINT)
+
+
+def _stated_source(entry: Any) -> str | None:
+    """Return the identity that a relayer stated in a header, by which made-up data stays known as such."""
+    headers = _member(_member(entry, "response"), "headers")
+    for header in headers if isinstance(headers, list) else []:
+        name = _member(header, "name")
+        value = _member(header, "value")
+        # The header of `origin.HEADER`.
+        if isinstance(name, str) and name.lower() == "x-loopring-lab-source":
+            return value if isinstance(value, str) else None
+    return None
+
+
+def _member(value: Any, name: str) -> Any:
+    return value.get(name) if isinstance(value, dict) else None
