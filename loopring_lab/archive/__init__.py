@@ -380,7 +380,6 @@ class Archive:
             raise self._file.nothing_yet()
         frame = to_frame(rows, listing)
         frame.attrs |= {
-            "fee_token": "received",
             "source": source.name,
             "synthetic": source.synthetic,
         }

@@ -213,8 +213,6 @@ class BlocksClient:
         # Blocks without a number come last in a store, also those from before others.
         if not frame["created_at"].is_monotonic_increasing:
             frame = frame.sort_values("created_at", kind="stable")
-        # The exchange charges fees in the token received; `Client.trades` notes its rule at the same place.
-        frame.attrs |= {"fee_token": "received"}
         asked = {
             "account_id": account_id,
             "market": market,

@@ -276,13 +276,10 @@ class Client:
             paging.count_shared(histories),
             "This relayer does not tell fill types apart. Read one of them, with fill_type=.",
         )
-        frame = tables.join_batches(
-            batches, self._tokens, self._markets, account_id, "received"
-        )
+        frame = tables.join_batches(batches, self._tokens, self._markets, account_id)
         if account_id is not None:
             counts = frame["account_id"].value_counts().to_dict()
             tables.refuse_other_accounts(counts, account_id)
-        frame.attrs |= {"fee_token": "received"}
         asked = {
             "account_id": account_id,
             "market": market,

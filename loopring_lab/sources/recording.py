@@ -178,8 +178,6 @@ class Recording:
             owners = frame["account_id"].value_counts().to_dict()
             tables.refuse_other_accounts(owners, account_id)
         tables.refuse_shared_fills(_count_shared(frame), SHARED_HINT)
-        # The exchange charges fees in the token received.
-        frame.attrs |= {"fee_token": "received"}
         if market:
             frame = frame[frame["market"] == self._known_market(market, frame)]
         if order_hash:

@@ -154,7 +154,9 @@ def test_a_history_of_an_endpoint_without_trades_is_refused_by_place(odd, tmp_pa
         (odd / "trades" / f"147661-{name}.json").write_bytes(
             page([{"price": 1}, {"price": 2}])
         )
-    expected = r"\.trades\[0\]: expected a list of members, got dict .*GET /api/v3/user/trades"
+    expected = (
+        r"\.trades\[0\]: expected a list of members, got dict .*GET /api/v3/user/trades"
+    )
     client = lab.connect(recording=odd)
     for read in (
         lambda: client.trades(147661),
