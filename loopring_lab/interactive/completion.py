@@ -94,7 +94,7 @@ def complete_attribute(
 
 
 def _is_ours(module: str) -> bool:
-    return module.partition(".")[0] == __package__
+    return module.partition(".")[0] == __name__.partition(".")[0]
 
 
 def _public_names(module: str) -> list[str]:
