@@ -32,10 +32,9 @@ PIECE = 1 << 16  # bytes that are read, and expanded, at once
 TRANSIENT_STATUSES = (408, 425, 429, 500, 502, 503, 504)
 PROXY_ASKS_WHO = 407  # HTTP: no server sends it, but a proxy between
 # Seconds before another attempt: none before the second, then twice as many each time, with some chance so that
-# several clients do not come back together. A server may ask for more, up to a minute.
-PAUSES = Retry(
-    backoff_factor=0.1, backoff_jitter=0.1, backoff_max=8.0, retry_after_max=60
-)
+# several clients do not come back together.
+PAUSES = Retry(None, backoff_factor=0.1, backoff_jitter=0.1, backoff_max=8.0)
+LONGEST_RETRY_AFTER = 60.0  # seconds: however long a server asks for
 
 _log = logging.getLogger(__name__)
 _is_asking: ContextVar[bool] = ContextVar("a channel's request", default=False)
@@ -279,10 +278,10 @@ def _expanded(parts: Iterable[bytes]) -> Iterator[bytes]:
 
 
 def _retry_after(header: str) -> float:
-    """Return the seconds that a server asks to wait for, a minute at most; 0 if it does not say."""
+    """Return the seconds that a server asks to wait for; 0 if it does not say."""
     # A date may have a year beyond all clocks.
     with contextlib.suppress(InvalidHeader, ValueError, OverflowError):
-        return PAUSES.parse_retry_after(header)
+        return min(LONGEST_RETRY_AFTER, PAUSES.parse_retry_after(header))
     return 0.0
 
 

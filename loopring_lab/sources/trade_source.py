@@ -1,4 +1,4 @@
-"""What can be asked about trades, whether a relayer answers or blocks do."""
+"""What can be asked about trades: a relayer answers it, or a recording of its answers, or blocks."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class TradeSource(Protocol):
-    """The methods that `Client` and `sources.BlocksClient` share: all that analyses, figures and explorers need."""
+    """What `Client`, `sources.Recording` and `sources.BlocksClient` answer: all that analyses and figures need."""
 
     @property
     def source(self) -> str:
