@@ -16,8 +16,8 @@ import pandas as pd
 
 from loopring_lab import tables
 from loopring_lab.bounded import MAX_INT64, shown
-from loopring_lab.engine.ask import ask
-from loopring_lab.engine.query import Question, collected
+from loopring_lab.engine.ask import ask_table, given
+from loopring_lab.engine.question import Question
 from loopring_lab.errors import LabError, RelayerError, did_you_mean, in_any_case
 from loopring_lab.tables.listings import POOL_PREFIX
 from loopring_lab.tables.rows import FILL_TYPES
@@ -195,7 +195,7 @@ def outside_prices(
         raise LabError(
             f"outside_prices: every={every!r} is no number of whole minutes. Give '1min' or '1h'."
         )
-    spans = collected(ask(SPANS, trades), SPANS.caller).to_pylist()
+    spans = ask_table(SPANS, given(trades, SPANS.caller)).to_pylist()
     known = [span for span in spans if span["first_ms"] is not None]
     if not known:
         return {}

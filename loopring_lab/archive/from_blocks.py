@@ -8,7 +8,7 @@ from loopring_lab.archive import queries
 from loopring_lab.archive.rows import NO_MARKETS, ListingSnapshot, as_stored
 from loopring_lab.columns import TRADES
 from loopring_lab.engine.database import StoredFile
-from loopring_lab.engine.frames import portable
+from loopring_lab.engine.kinds import portable
 from loopring_lab.errors import LabError
 from loopring_lab.progress import Progress
 from loopring_lab.rollup import Store

@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 from loopring_lab import tables
 from loopring_lab.bounded import parse_integer
 from loopring_lab.engine import frames
+from loopring_lab.engine.kinds import portable
 from loopring_lab.errors import UnexpectedAnswer
 from loopring_lab.tables import rows, wire
 from loopring_lab.tables.listings import MarketLookup
@@ -110,7 +111,7 @@ def _typed(pages: Sequence[Page], lookup: MarketLookup) -> pa.Table:
     fill_types = [page.key[1] for page in pages]
     typed = rows.convert(batch, fill_types, lookup)
     frame = tables.assemble(typed, lookup)
-    table = as_stored(frames.portable(frame))
+    table = as_stored(portable(frame))
     # What is known of pages, for each of their rows.
     account = [page.key[0] for page in pages]
     moment = [page.retrieved_at for page in pages]

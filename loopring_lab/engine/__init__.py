@@ -1,12 +1,13 @@
 """Questions asked of trades in SQL: frames of any kind in, DuckDB in between, a frame of the same kind out.
 
-`frames` says which frames there are and hands their amounts over exactly; `groups` turns ``by=`` and
-``every=`` into SQL; `query` puts a question together and runs it; `estimates` has the means with intervals;
-`spark` runs the same questions on Spark's workers; `session` holds the connection and its limits.
-Start with `ask.ask`. Whatever is asked is logged at DEBUG on ``loopring_lab.sql``.
+Start with `ask`, where a frame and a question come in. `kinds` are the kinds of frames there are, and `frames` hands
+their amounts over exactly. `question` says what a question is, `groups` what answers are grouped by; `text` writes the
+query and `running` has DuckDB run it, on a connection of `session`; `spark` has Spark's workers do so. `sums`,
+`estimates`, `asof` and `worth` are steps that many questions have. Whatever is asked is logged at DEBUG on
+``loopring_lab.sql``.
 """
 
-from loopring_lab.engine.frames import portable
+from loopring_lab.engine.kinds import portable
 from loopring_lab.engine.session import set_memory
 
 __all__ = ["portable", "set_memory"]

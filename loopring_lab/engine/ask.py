@@ -1,78 +1,110 @@
-"""A question asked of trades of any kind."""
+"""The door of the engine: frames of any kind, and questions asked of them."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from typing import Any
 
+import pandas as pd
 import pyarrow as pa
 
-from loopring_lab.engine import frames
-from loopring_lab.engine.query import (
-    Question,
-    ask_in_memory,
-    ask_relation,
-    beside_rows,
-    collected,
-    finished,
-    named,
-    prices_in_memory,
-    summed,
-    with_hugeints,
-    without_note,
+from loopring_lab.engine.kinds import (
+    Arrow,
+    Asked,
+    FrameT,
+    Given,
+    Pandas,
+    Polars,
+    Relation,
+    Stored,
+    Trades,
 )
+from loopring_lab.engine.question import Question
+from loopring_lab.errors import LabError
+
+TAKEN = "Pass a pandas, pyarrow, Polars, DuckDB or Spark frame, or an Archive, such as client.trades(...) returns."
 
 
-def ask(question: Question, trades: Any, prices: Any = None, **tables: pa.Table) -> Any:
+def given(frame: Trades[FrameT], caller: str) -> Given[FrameT]:
+    """Say which kind of frame a call was given; `caller` is what its errors begin with."""
+    found: Given[Any] = _kind_of(frame)(frame, caller)
+    return found
+
+
+def _kind_of(frame: Any) -> type[Given[Any]]:
+    if isinstance(frame, pd.DataFrame):
+        return Pandas
+    if isinstance(frame, pa.Table):
+        return Arrow
+    package = type(frame).__module__.partition(".")[0]
+    name = type(frame).__name__
+    if package == "polars" and name in ("DataFrame", "LazyFrame"):
+        return Polars
+    if name == "DuckDBPyRelation":
+        return Relation
+    if package == "pyspark" and name == "DataFrame":
+        from loopring_lab.engine.spark import Spark
+
+        return Spark
+    if hasattr(frame, "scan") and hasattr(frame, "opened"):
+        return Stored
+    full_name = name if package == "builtins" else f"{package}.{name}"
+    raise LabError(f"expected a trades DataFrame, got {full_name}. {TAKEN}")
+
+
+def given_prices(prices: Any, caller: str) -> Given[Any] | None:
+    """Say which kind of frame the prices of a call are, if there are any."""
+    if prices is None:
+        return None
+    if isinstance(prices, (str, os.PathLike)):
+        raise LabError(
+            f"{caller}: prices from a file are read with lab.tables.prices({str(prices)!r})."
+        )
+    return given(prices, f"{caller}: prices=")
+
+
+def ask(
+    question: Question,
+    trades: Given[FrameT],
+    prices: Given[Any] | None = None,
+    **tables: pa.Table,
+) -> FrameT:
     """Ask a question of trades.
 
     Parameters
     ----------
     question : Question
         Its steps name the tables ``trades``, ``prices`` and those of `tables`.
-    trades : frame of any kind
-    prices : frame of any kind, optional
-        Prices from outside the exchange.
+    trades : Given
+        A frame of any kind.
+    prices : Given, optional
+        Prices from outside the exchange, in a frame of any kind.
     tables : pyarrow.Table
-        Small tables of `TABLES`, such as ``worth``, from `worth.worth_by_day`.
+        Small tables, such as ``worth``, from `worth.worth_by_day`.
 
     Returns
     -------
     frame of the same kind as `trades`, of an archive a pandas one
     """
-    kind = frames.kind_of(trades)
-    if kind == "spark":
-        from loopring_lab.engine import spark
+    return trades.answer(Asked(question, prices, tables))
 
-        return spark.ask(question, trades, prices, tables)
-    if kind in ("archive", "duckdb") and not (
-        prices is None or kind == frames.kind_of(prices) == "duckdb"
-    ):
-        prices = prices_in_memory(question, prices)
-    if kind == "archive":
-        # The database of an archive finds no variables, only tables that are registered.
-        given = {
-            f"given_{name}": with_hugeints(table) for name, table in tables.items()
-        }
-        if prices is not None:
-            given["given_prices"] = prices
-        with trades.opened(**given) as relation:
-            answer = ask_relation(question, relation, prices, tables, is_archive=True)
-            found = summed(question, answer)
-    elif kind == "duckdb":
-        answer = ask_relation(question, trades, prices, tables)
-        if not question.has_groups:
-            return answer
-        found = summed(question, answer)
-    else:
-        found = named(ask_in_memory(question, trades, prices, tables), question.keys)
-        if not question.has_groups:
-            return beside_rows(question, trades, found)
-    return finished(frames.like(trades, without_note(found)), found)
+
+def ask_table(
+    question: Question,
+    trades: Given[Any],
+    prices: Given[Any] | None = None,
+    **tables: pa.Table,
+) -> pa.Table:
+    """Ask a question with a row for each group; the answer is an Arrow table, whatever kind of frame the trades are."""
+    return trades.groups(Asked(question, prices, tables))
 
 
 def counts(
-    trades: Any, caller: str, needs: Sequence[str], prices: Any = None, **counted: str
+    trades: Given[Any],
+    needs: Sequence[str],
+    prices: Given[Any] | None = None,
+    **counted: str,
 ) -> dict[str, int]:
     """Count rows of trades, by an aggregate of SQL for each count; of no rows all are 0."""
     listed = ", ".join(f"{sql} AS {name}" for name, sql in counted.items())
@@ -80,7 +112,6 @@ def counts(
         "sums": f"-- counts of each market\nSELECT {listed} FROM trades",
         "answer": "-- counts of all\nSELECT coalesce(sum(COLUMNS(*)), 0)::BIGINT FROM sums",
     }
-    found: dict[str, int] = collected(
-        ask(Question(caller, steps, needs), trades, prices), caller
-    ).to_pylist()[0]
-    return found
+    found = ask_table(Question(trades.caller, steps, needs), trades, prices)
+    numbers: dict[str, int] = found.to_pylist()[0]
+    return numbers

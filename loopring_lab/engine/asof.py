@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from loopring_lab.engine import frames
-from loopring_lab.engine.query import ORDER_COLUMNS, PLACE, PLACE_BITS
+from loopring_lab.engine.kinds import Given
+from loopring_lab.engine.question import ORDER_COLUMNS, PLACE, PLACE_BITS, Large, Prices
 
 Nearest = Literal["last", "first"]
 """Which price a lookup finds: the last one before a moment, or the first one after it."""
@@ -24,7 +24,7 @@ PRICE_COLUMNS = (*PLACE, *ORDER_COLUMNS)
 """What prices that are trades have for the steps below: `Question.price_may_have`."""
 
 
-def spans_sql(*, with_prices: bool, trades: str = "trades") -> str:
+def spans_sql(*, with_prices: bool, trades: str = "trades") -> Large:
     """Return the step ``spans`` of the time in which orders of several fills were filled, for `with_spans_sql`.
 
     `with_prices`: prices may be trades, with fills of these orders that the trades asked about lack.
@@ -34,7 +34,7 @@ def spans_sql(*, with_prices: bool, trades: str = "trades") -> str:
         fills += f"""
     UNION ALL
     SELECT order_id, moment FROM prices WHERE order_id IN (SELECT order_id FROM {trades})"""
-    return f"""
+    return Large(f"""
 -- orders of several fills with the moments of the first and the last, unknown if that of any fill is; most orders
 -- have one fill, whose moment is both, and are not looked up
 SELECT order_id,
@@ -44,7 +44,7 @@ FROM (
     {fills}
 ) AS fills
 GROUP BY order_id
-HAVING count(*) > 1"""
+HAVING count(*) > 1""")
 
 
 def with_spans_sql(rows: str) -> str:
@@ -59,19 +59,19 @@ def with_spans_sql(rows: str) -> str:
     FROM {rows} AS fills LEFT JOIN spans ON fills.order_id = spans.order_id"""
 
 
-def before_sql(prices: Any, caller: str) -> str:
+def before_sql(prices: Given[Any] | None) -> str:
     """Return the moment than which the prices before an order are older, as SQL over ``spans``.
 
     Where prices lack their places in blocks, it is not known which of a millisecond came first: none is before.
     """
-    if prices is None or set(PLACE) <= set(frames.column_names(prices, caller)):
+    if prices is None or set(PLACE) <= set(prices.names):
         return "first_fill"
     return f"first_fill - (first_fill & {(1 << PLACE_BITS) - 1})"
 
 
 def prices_sql(
-    prices: Any, caller: str, nearest: Nearest, *keys: str, source: str = "trades"
-) -> str:
+    prices: Given[Any] | None, nearest: Nearest, *keys: str, source: str = "trades"
+) -> Prices:
     """Return the step ``known_prices`` that `asof_sql` looks among, by market or by other `keys`.
 
     They are those of `prices`, or where there are none of the step `source`. Of several trades at one moment it is
@@ -84,19 +84,19 @@ def prices_sql(
     has_ids = True
     if prices is not None:
         source = "prices"
-        has_ids = "trade_id" in frames.column_names(prices, caller)
+        has_ids = "trade_id" in prices.names
         # Closes of a year of minutes are many; those of markets that were not traded in are not looked up.
         known += " AND market IN (SELECT market FROM trades)"
     number = f"hash({', '.join(keys)}) AS keys"
     usable = f"price > 0 AND moment IS NOT NULL AND {known}"
     if not has_ids:
-        return f"""
+        return Prices(f"""
 -- one price of each moment, under a number for its keys: joining by text takes twice as long
 SELECT {number}, moment, {choose}(price) AS price
 FROM prices
 WHERE {usable}
-GROUP BY ALL"""
-    return f"""
+GROUP BY ALL""")
+    return Prices(f"""
 -- one price of each moment, under a number for its keys: joining by text takes twice as long
 WITH usable AS NOT MATERIALIZED (  -- prices with what tells several of a moment apart
     SELECT {number}, moment, price, coalesce(trade_id, {UNKNOWN_ID}) AS id
@@ -119,7 +119,7 @@ nearest AS (  -- the price of each such moment
     GROUP BY ALL
 )
 SELECT keys, moment, coalesce(nearest.price, moments.price) AS price
-FROM moments LEFT JOIN nearest USING (keys, moment)"""
+FROM moments LEFT JOIN nearest USING (keys, moment)""")
 
 
 def asof_sql(

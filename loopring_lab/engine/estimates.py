@@ -14,7 +14,7 @@ from dataclasses import replace
 from statistics import NormalDist
 from typing import Any
 
-from loopring_lab.engine.query import Question
+from loopring_lab.engine.question import Large, Question, Streamed
 from loopring_lab.engine.sums import both_sides_columns, both_sides_sql, pairs_sql
 from loopring_lab.engine.worth import DAY_SQL
 from loopring_lab.errors import LabError
@@ -102,12 +102,12 @@ def with_estimates(
     def each(line: str) -> str:
         return ",\n    ".join(line.format(rate) for rate in rates)
 
-    rows = f"""
+    rows = Large(f"""
 -- what is estimated: where one rate is unknown, all are; fills of unknown orders are one order of their market
 SELECT {group}, coalesce(order_id, hash(market)) AS order_id, is_only, quote, {DAY_SQL} AS day, {fills} AS fills,
     CASE WHEN {whole} IS NOT NULL THEN notional::DOUBLE END AS value,
     {each(f"CASE WHEN {whole} IS NOT NULL THEN {{0}} END AS {{0}}")}{"".join(f", {name}" for name in question.medians)}
-FROM costs"""
+FROM costs""")
 
     quotes = f"""
 -- the quote tokens of each group
@@ -117,7 +117,7 @@ SELECT DISTINCT {group}, quote FROM rows"""
 -- whether each group is weighed in its only quote token, or in what several are worth
 SELECT {group}, coalesce(min(quote) = max(quote), TRUE) AS has_one_quote FROM quotes GROUP BY {group}"""
 
-    weighed = f"""
+    weighed = Streamed(f"""
 -- what each row adds to its order
 SELECT {group}, order_id, is_only, quote, day, fills,
     1 AS rows,
@@ -125,18 +125,18 @@ SELECT {group}, order_id, is_only, quote, day, fills,
     coalesce(value, 0) AS value,
     {each("coalesce(value * {0}, 0) AS paid_{0}")},
     {each("{0} AS sum_{0}")}
-FROM rows"""
+FROM rows""")
 
-    several = f"""
+    several = Large(f"""
 -- orders of several rows, by quote token
 SELECT {group}, order_id, quote,
     min(day) AS day,
     sum(COLUMNS(* EXCLUDE ({group}, order_id, is_only, quote, day)))
 FROM weighed
 WHERE NOT is_only
-GROUP BY {group}, order_id, quote"""
+GROUP BY {group}, order_id, quote""")
 
-    paid = f"""
+    paid = Streamed(f"""
 -- each order of a group: its value and what it paid, value times rate, in the quote token, or where the group has
 -- several in the most used one; unknown where no market leads there
 SELECT o.* REPLACE (
@@ -151,7 +151,7 @@ FROM (
     FROM several
 ) AS o
 LEFT JOIN weights AS u ON {keys.same("o", "u")}
-LEFT JOIN worth AS w ON o.quote = w.token AND o.day = w.day"""
+LEFT JOIN worth AS w ON o.quote = w.token AND o.day = w.day""")
 
     sums = f"""
 -- sums over orders by group

@@ -1,7 +1,7 @@
 """What answers are grouped by: columns of the caller's frame, and periods of time.
 
 In queries the keys are called ``group_1``, ``group_2`` and so on, whatever the caller's columns are called;
-`query` gives the answer their real names. So a name of a column is never part of a query's meaning.
+`running` gives the answer their real names. So a name of a column is never part of a query's meaning.
 """
 
 from __future__ import annotations
@@ -9,10 +9,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from loopring_lab.engine import frames
 from loopring_lab.errors import LabError
+
+if TYPE_CHECKING:
+    from loopring_lab.engine.kinds import Given
 
 SECOND = 1000
 DAY = 86_400 * SECOND
@@ -162,9 +164,8 @@ class Keys:
 
 
 def keys_of(
-    frame: Any,
+    trades: Given[Any],
     by: str | Sequence[str] | None,
-    caller: str,
     *reserved: str,
     every: str | None = None,
 ) -> Keys:
@@ -175,6 +176,7 @@ def keys_of(
     if every is not None:
         period_sql(every)  # raises where it is not a period
         reserved = (*reserved, "period")
+    caller = trades.caller
     names = _names_in(by, caller)
     for name in names:
         if name == "created_at":
@@ -184,12 +186,11 @@ def keys_of(
         elif name in reserved:
             hint = "The result has its own column of that name: rename yours."
         elif names.count(name) > 1:
-            is_column = name in frames.column_names(frame, caller)
-            hint = "Name it once." if is_column else TAKES_NAMES
+            hint = "Name it once." if name in trades.names else TAKES_NAMES
         else:
             continue
         raise LabError(f"{caller}: by= cannot include {name!r}. {hint}")
-    order = {name: frames.category_order(frame, name, caller) for name in names}
+    order = {name: trades.order_of(name) for name in names}
     if every is not None:
         names = ["period", *names]
     return Keys(tuple(names), every, order)

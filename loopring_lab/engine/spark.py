@@ -9,70 +9,127 @@ from __future__ import annotations
 
 import re
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
 
-from loopring_lab.engine import frames
+from loopring_lab.engine import frames, running
 from loopring_lab.engine.groups import EVERYTHING
-from loopring_lab.engine.query import (
-    Question,
-    all_steps,
-    ask_in_memory,
-    beside_rows,
-    named,
-    prices_in_memory,
-    run,
-    without_note,
-)
+from loopring_lab.engine.kinds import Arrow, Asked, Given
 from loopring_lab.errors import AmountError, LabError
 
-# Steps of all markets, which are run here on what the workers return; see `query`.
+# Steps of all markets, which are run here on what the workers return; see `question`.
 OVERALL = ("weights", "means", "answer")
 # Steps of a market with few rows, which are brought here.
 GATHERED = ("quotes", "sums", "spreads", "pairs")
 
-Work = Callable[[pa.Table, pa.Table | None], pa.Table]
-"""What a worker does with the trades of a market, and the prices of it where there are any."""
+Work = Callable[[Arrow, Asked], pa.Table]
+"""What a worker does with the trades of a market, where it is asked a question about these."""
 
 
-def ask(
-    question: Question, trades: Any, prices: Any, given: Mapping[str, pa.Table]
-) -> Any:
-    """Ask a question of a Spark frame; a Spark frame comes out."""
-    if not question.split_by:
-        raise LabError(
-            f"{question.caller} needs the rows of all markets at once, which Spark's workers do not have. Write "
-            "the trades as Parquet (trades.write.parquet, or archive.export) and pass DuckDB's read_parquet(...) "
-            "of it, or pass a part that fits one machine."
-        )
-    if prices is not None and frames.kind_of(prices) != "spark":
-        prices = trades.sparkSession.createDataFrame(
-            _for_spark(prices_in_memory(question, prices))
-        )
-    if not question.has_groups:
+class Spark(Given[Any]):
+    """A frame of Spark."""
 
-        def answer_by_row(part: pa.Table, part_prices: pa.Table | None) -> pa.Table:
-            found = ask_in_memory(question, part, part_prices, given)
-            return beside_rows(question, part, found)
+    def groups(self, asked: Asked) -> pa.Table:
+        question = asked.question
+        asked = self._on_spark(asked)
+        tables = dict(asked.tables)
+        for name, text in question.all_steps().items():
+            if name in OVERALL:
+                tables[name] = running.run(text, question.caller, **tables)
+            elif name in GATHERED:
+                known = {
+                    step: table
+                    for step, table in tables.items()
+                    if step in (*asked.tables, *OVERALL)
+                }
+                rows = self._on_workers(replace(asked, tables=known), _up_to(name))
+                tables[name] = _gathered(rows)
+            elif name == "medians":
+                tables[name] = self._medians(asked)
+        return running.named(tables["answer"], question.keys)
 
-        return _on_workers(question, trades, prices, answer_by_row)
-    tables = dict(given)
-    for name, text in all_steps(question).items():
-        if name in OVERALL:
-            tables[name] = run(text, question.caller, **tables)
-        elif name in GATHERED:
-            known = {
-                step: table
-                for step, table in tables.items()
-                if step in (*given, *OVERALL)
-            }
-            work = _step(question, name, known)
-            tables[name] = _gathered(_on_workers(question, trades, prices, work))
-        elif name == "medians":
-            tables[name] = _medians(question, trades, prices, given)
-    return frames.like(trades, without_note(named(tables["answer"], question.keys)))
+    def rows(self, asked: Asked) -> Any:
+        return self._on_workers(self._on_spark(asked), Arrow.rows)
+
+    def like(self, table: pa.Table) -> Any:
+        # Spark loses rows of tables whose columns are cut into differing chunks.
+        return self.frame.sparkSession.createDataFrame(table.combine_chunks())
+
+    def _read(self, names: list[Any]) -> pa.Table:
+        return self.frame.toArrow().select(names)
+
+    def _on_spark(self, asked: Asked) -> Asked:
+        """Return what is asked, with prices that Spark can deal out; refuse what takes all markets at once."""
+        if not asked.question.split_by:
+            raise LabError(
+                f"{self.caller} needs the rows of all markets at once, which Spark's workers do not have. Write "
+                "the trades as Parquet (trades.write.parquet, or archive.export) and pass DuckDB's read_parquet(...) "
+                "of it, or pass a part that fits one machine."
+            )
+        prices = asked.prices
+        if prices is None or isinstance(prices, Spark):
+            return asked
+        converted = self.like(_for_spark(asked.prices_in_memory))
+        return replace(asked, prices=Spark(converted, prices.caller))
+
+    def _medians(self, asked: Asked) -> pa.Table:
+        """Return medians of float64 columns by group, which Spark itself computes exactly."""
+        from pyspark.sql import functions
+
+        names = asked.question.medians
+        keys = [EVERYTHING, *asked.question.keys.aliases]
+        rows = self._on_workers(asked, _up_to("rows", *keys, *names))
+        middles = [functions.median(name).alias(name) for name in names]
+        return _gathered(rows.groupBy(*keys).agg(*middles))
+
+    def _on_workers(self, asked: Asked, work: Work) -> Any:
+        """Do work on the trades of each market; DuckDB itself says which columns come out."""
+        from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
+
+        # Workers get what these functions hold, so that no frame of Spark may be among it.
+        caller = self.caller
+        question = asked.question
+        tables = asked.tables
+
+        def answer(part: pa.Table, part_prices: pa.Table | None = None) -> pa.Table:
+            prices = None if part_prices is None else Arrow(part_prices, caller)
+            here = Asked(question, prices, tables)
+            return _for_spark(work(Arrow(part, caller), here))
+
+        # Spark looks at how many arguments a function takes.
+        def without_prices(part: pa.Table) -> pa.Table:
+            return answer(part)
+
+        dealt_out = [self.frame]
+        if asked.prices is not None:
+            dealt_out.append(asked.prices.frame)
+        empty = [
+            to_arrow_schema(frame.schema, timezone="UTC").empty_table()
+            for frame in dealt_out
+        ]
+        schema = from_arrow_schema(answer(*empty).schema)
+        trades, *prices = [frame.groupBy(*question.split_by) for frame in dealt_out]
+        with warnings.catch_warnings():
+            # Spark warns of a pandas newer than itself, of which nothing is used here: rows travel as Arrow.
+            warnings.filterwarnings(
+                "ignore", "PySpark does not yet fully support pandas", FutureWarning
+            )
+            if prices:
+                return trades.cogroup(*prices).applyInArrow(answer, schema)
+            return trades.applyInArrow(without_prices, schema)
+
+
+def _up_to(name: str, *columns: str) -> Work:
+    """Return work that ends with a step of a market; `columns` are all of it by default."""
+
+    def work(trades: Arrow, asked: Asked) -> pa.Table:
+        found = trades.up_to(asked, name)
+        return found.select(columns or found.column_names)
+
+    return work
 
 
 def _gathered(frame: Any) -> pa.Table:
@@ -87,63 +144,6 @@ def _gathered(frame: Any) -> pa.Table:
         kind = AmountError if told[1] == "AmountError" else LabError
         raise kind(told[2]) from None
     return found.combine_chunks()
-
-
-def _step(
-    question: Question, name: str, known: Mapping[str, pa.Table], *columns: str
-) -> Work:
-    """Return work that ends with a step of a market, given what is known of all; `columns` are all of it by default."""
-
-    def work(part: pa.Table, part_prices: pa.Table | None) -> pa.Table:
-        found = ask_in_memory(question, part, part_prices, known, last=name)
-        return found.select(columns or found.column_names)
-
-    return work
-
-
-def _medians(
-    question: Question, trades: Any, prices: Any, given: Mapping[str, pa.Table]
-) -> pa.Table:
-    """Return medians of float64 columns by group, which Spark itself computes exactly."""
-    from pyspark.sql import functions
-
-    keys = [EVERYTHING, *question.keys.aliases]
-    rows = _on_workers(
-        question,
-        trades,
-        prices,
-        _step(question, "rows", given, *keys, *question.medians),
-    )
-    middles = [functions.median(name).alias(name) for name in question.medians]
-    return _gathered(rows.groupBy(*keys).agg(*middles))
-
-
-def _on_workers(question: Question, trades: Any, prices: Any, work: Work) -> Any:
-    """Do work on the trades of each market; DuckDB itself says which columns come out."""
-    from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
-
-    def answer(part: pa.Table, part_prices: pa.Table | None = None) -> pa.Table:
-        return _for_spark(work(part, part_prices))
-
-    # Spark looks at how many arguments a function takes.
-    def without_prices(part: pa.Table) -> pa.Table:
-        return answer(part)
-
-    frames_asked = [trades] if prices is None else [trades, prices]
-    empty = [
-        to_arrow_schema(frame.schema, timezone="UTC").empty_table()
-        for frame in frames_asked
-    ]
-    schema = from_arrow_schema(answer(*empty).schema)
-    groups = [frame.groupBy(*question.split_by) for frame in frames_asked]
-    with warnings.catch_warnings():
-        # Spark warns of a pandas newer than itself, of which nothing is used here: rows travel as Arrow.
-        warnings.filterwarnings(
-            "ignore", "PySpark does not yet fully support pandas", FutureWarning
-        )
-        if prices is None:
-            return groups[0].applyInArrow(without_prices, schema)
-        return groups[0].cogroup(groups[1]).applyInArrow(answer, schema)
 
 
 def _for_spark(table: pa.Table) -> pa.Table:

@@ -18,10 +18,11 @@ from typing import Any
 
 import pyarrow as pa
 
-from loopring_lab.engine import frames
 from loopring_lab.engine.ask import ask
 from loopring_lab.engine.groups import Keys
-from loopring_lab.engine.query import BOTH_SIDES, Question
+from loopring_lab.engine.kinds import FrameT, Given
+from loopring_lab.engine.notes import BOTH_SIDES
+from loopring_lab.engine.question import Large, Question
 
 # Columns that the steps below are about.
 NEEDS = (
@@ -63,11 +64,11 @@ def with_key(keys: Keys, *names: str) -> Keys:
     return replace(keys, names=tuple(dict.fromkeys([*keys.names, *names])))
 
 
-def rates_sql(keys: Keys, rows: str = "trades") -> str:
+def rates_sql(keys: Keys, rows: str = "trades") -> Large:
     """Return the step ``rows`` of a summary."""
-    return f"""
+    return Large(f"""
 -- the rate of each fill, to a thousandth of a basis point
-SELECT {keys.columns()}, round(fee_bps, 3) AS median_bps FROM {rows}"""
+SELECT {keys.columns()}, round(fee_bps, 3) AS median_bps FROM {rows}""")
 
 
 def sums_sql(keys: Keys, *others: str, rows: str = "trades") -> str:
@@ -101,9 +102,9 @@ FROM sums AS s JOIN medians AS m ON {keys.same("s", "m")}
 GROUP BY ALL"""
 
 
-def pairs_sql(keys: Keys, rows: str = "trades") -> str:
+def pairs_sql(keys: Keys, rows: str = "trades") -> Large:
     """Return the step ``pairs``: of how many fills both sides are in a group and, in row ``is_all``, in all `rows`."""
-    return f"""
+    return Large(f"""
 -- fills of which both sides are there: those within each group, and all of them
 WITH sides AS (  -- each fill in each group, and which of its sides are there
     SELECT {keys.columns()}, trade_id, bool_or(side = 'BUY') AS is_bought, bool_or(side = 'SELL') AS is_sold
@@ -117,7 +118,7 @@ paired AS (  -- each fill of which both are there in any
 SELECT {keys.columns()}, FALSE AS is_all, count(*) AS fills FROM sides
 WHERE is_bought AND is_sold GROUP BY ALL
 UNION ALL BY NAME
-SELECT TRUE AS is_all, count(*) AS fills FROM paired"""
+SELECT TRUE AS is_all, count(*) AS fills FROM paired""")
 
 
 def both_sides_sql(keys: Keys) -> str:
@@ -129,8 +130,7 @@ WHERE NOT is_all GROUP BY ALL"""
 
 
 def asked(
-    trades: Any,
-    caller: str,
+    trades: Given[FrameT],
     keys: Keys,
     steps: Mapping[str, str],
     shown: str,
@@ -140,10 +140,10 @@ def asked(
     needs: Sequence[str] = NEEDS,
     may_have: Sequence[str] = (),
     order: Sequence[str] = (),
-    prices: Any = None,
+    prices: Given[Any] | None = None,
     tables: Mapping[str, pa.Table] | None = None,
     **others: Any,
-) -> Any:
+) -> FrameT:
     """Ask for a summary: `steps` up to ``sums``, then the query `shown` over them with ``both_sides`` of `rows`.
 
     The answer is in the order of its keys, and of the columns `order` within them. Where both sides are counted
@@ -151,7 +151,7 @@ def asked(
     """
     by = sides or keys
     same = by.same("t", "b")
-    has_sides = set(SIDES) <= set(frames.column_names(trades, caller))
+    has_sides = set(SIDES) <= set(trades.names)
     answer = f"""
 -- each group with the number of fills of which it counts both sides
 SELECT t.*,
@@ -162,7 +162,8 @@ LEFT JOIN ({both_sides_sql(by)}
 ) AS b ON {same}
 {keys.sorted_by(*order, table="t")}"""
     steps = {**steps, "pairs": pairs_sql(by, rows), "answer": answer}
-    question = Question(caller, steps, needs, (*may_have, *SIDES), keys=keys, **others)
+    may_have = (*may_have, *SIDES)
+    question = Question(trades.caller, steps, needs, may_have, keys=keys, **others)
     return ask(question, trades, prices, **(tables or {}))
 
 

@@ -8,9 +8,10 @@ from typing import Any, NamedTuple
 import pandas as pd
 import pyarrow as pa
 
-from loopring_lab.engine.ask import ask
+from loopring_lab.engine.ask import ask_table
 from loopring_lab.engine.groups import DAY
-from loopring_lab.engine.query import Question, collected
+from loopring_lab.engine.kinds import Given
+from loopring_lab.engine.question import Question
 
 Pair = tuple[str, str]
 """The base and the quote token of a market."""
@@ -62,7 +63,7 @@ GROUP BY ALL
 """
 
 
-def worth_by_day(trades: Any, caller: str) -> pa.Table:
+def worth_by_day(trades: Given[Any]) -> pa.Table:
     """Return what a unit of each quote token is worth on each day, in the one that most fills are quoted in.
 
     These weigh fills of several quote tokens against each other, for which a daily mean is exact enough.
@@ -72,12 +73,12 @@ def worth_by_day(trades: Any, caller: str) -> pa.Table:
     with the most used one are left out.
     """
     question = Question(
-        caller,
+        trades.caller,
         steps={"sums": DAILY_PRICES},
         needs=("created_at", "base", "quote", "size", "price", "notional"),
         split_by=("base", "quote"),
     )
-    daily = collected(ask(question, trades), caller).to_pandas()
+    daily = ask_table(question, trades).to_pandas()
     # A row for each day and a column for each market.
     prices = (
         daily.pivot(index="day", columns=["base", "quote"], values="price")

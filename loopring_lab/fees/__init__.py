@@ -6,7 +6,7 @@ Start with `summary`, which is one short question. `tiers` infers at which tier 
 fees with what was promised, `valuation` values them in one token, and `sentences` says it in words.
 """
 
-from loopring_lab.fees.schedule import schedule_check, schedule_lines
+from loopring_lab.fees.schedule import schedule_check
 from loopring_lab.fees.sentences import describe
 from loopring_lab.fees.summary import over_time, summary
 from loopring_lab.fees.tiers import tiers, with_tiers
@@ -17,7 +17,6 @@ __all__ = [
     "in_token",
     "over_time",
     "schedule_check",
-    "schedule_lines",
     "summary",
     "tiers",
     "with_tiers",

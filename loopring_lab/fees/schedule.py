@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from decimal import Decimal
@@ -10,13 +9,14 @@ from fractions import Fraction
 from typing import Any
 
 import pandas as pd
-import pyarrow as pa
 
 from loopring_lab.arguments import parse_utc, to_milliseconds
 from loopring_lab.engine import frames
-from loopring_lab.engine.ask import ask
+from loopring_lab.engine.ask import ask, ask_table, given
 from loopring_lab.engine.groups import Keys, literal, several
-from loopring_lab.engine.query import Question, collected, with_note
+from loopring_lab.engine.kinds import FrameT, Given, Trades
+from loopring_lab.engine.notes import with_note
+from loopring_lab.engine.question import Question
 from loopring_lab.errors import LabError, did_you_mean
 from loopring_lab.fees.tiers import ALL_BPS, FEE_COLUMNS, MOST_RECEIVED, PLACES
 from loopring_lab.tables.identity import SIDES
@@ -35,26 +35,18 @@ SHOWN = (
     "fee",
 )
 VALIDITY = ("since", "until")
-LINES = pa.schema(
-    {
-        "line": pa.int64(),
-        "applies_to": pa.string(),
-        "bps": pa.float64(),
-        "fills": pa.int64(),
-        "above": pa.int64(),
-        "unknown": pa.int64(),
-    }
-)
 # All values that these columns can have, whether or not they occur in a frame.
 VOCABULARY = {"fill_type": {*FILL_TYPES}, "side": {*SIDES}, "role": {*ROLES}}
-SEVERAL = "several lines might apply"
 # Products of a rate's numerator and denominator are computed in 128 bits.
 LARGEST_PRODUCT = 2**127
 
 
 def schedule_check(
-    trades: Any, schedule: Any, others: Any = "refuse", absent: str = "refuse"
-) -> Any:
+    trades: Trades[FrameT],
+    schedule: Any,
+    others: Any = "refuse",
+    absent: str = "refuse",
+) -> FrameT:
     """Find the fills that were charged more than a fee schedule allows.
 
     Only certain cases are called ``above``: prices are truncated to 8 decimals, so an amount received in
@@ -90,8 +82,8 @@ def schedule_check(
         schedule allows (truncated to 18 decimals), and ``excess``, the fee above that, by the highest rate
         that might apply; ``verdict``: ``above``, or ``unknown`` where the lines that might apply disagree
         (``schedule_bps`` is null) or an amount is unknown (``allowed`` is null). Fills that are within the
-        schedule are not listed; `schedule_lines` counts them. In pandas, ``attrs["notes"]`` says how many
-        fills each line decided.
+        schedule are not listed. In pandas, ``attrs["notes"]`` says how many fills each line decided: one that
+        decided none may be a mistake.
 
     Raises
     ------
@@ -105,62 +97,10 @@ def schedule_check(
     >>> len(lab.fees.schedule_check(trades, 30))
     0
     """
-    audit = _Audit(trades, schedule, others, absent)
-    listed = ask(audit.question("row", rows=LISTED), trades)
-    return with_note(listed, audit.note()) if len(audit.lines) > 1 else listed
-
-
-def schedule_lines(
-    trades: Any, schedule: Any, others: Any = "refuse", absent: str = "refuse"
-) -> Any:
-    """Count the fills that each line of a fee schedule decides: a line that decides none may be a mistake.
-
-    Parameters
-    ----------
-    trades : frame of pandas, pyarrow, Polars, DuckDB or Spark, or an Archive
-        From `Client.trades`, `Archive.scan` or `engine.portable`.
-    schedule : number, list of mappings, or pandas.DataFrame
-        As for `schedule_check`.
-    others, absent : optional
-        As for `schedule_check`.
-
-    Returns
-    -------
-    frame of the same kind, one row per line
-        In the order of the schedule: ``line``, its number from 0; ``applies_to``, what it matches;
-        ``bps`` (float64, null if ignored); ``fills`` that it decides, and of those ``above`` and ``unknown``,
-        the verdicts of `schedule_check`. `others` comes last of the lines; then, with a null ``line``, the
-        fills to which several lines might apply.
-
-    Raises
-    ------
-    LabError, AmountError
-        As for `schedule_check`.
-
-    Examples
-    --------
-    >>> trades = client.trades(account_id=10083, limit=100)
-    >>> lines = [{"fill_type": "amm", "bps": 10}, {"bps": 30}]
-    >>> lab.fees.schedule_lines(trades, lines)[["line", "applies_to", "bps"]]
-       line                 applies_to   bps
-    0     0              fill_type amm  10.0
-    1     1                 every fill  30.0
-    2  <NA>  several lines might apply   NaN
-    """
-    audit = _Audit(trades, schedule, others, absent)
-    rows = []
-    for number, line in enumerate(audit.lines):
-        bps = None if line.rate is None else float(line.rate)
-        rows.append(
-            {
-                "line": number,
-                "applies_to": str(line),
-                "bps": bps,
-                **audit.counts[number],
-            }
-        )
-    rows.append({"applies_to": SEVERAL, **audit.counts[None]})
-    return frames.like(trades, pa.Table.from_pylist(rows, LINES))
+    fills = given(trades, CALLER)
+    audit = _Audit(fills, schedule, others, absent)
+    listed = ask(audit.question("row", rows=LISTED), fills)
+    return with_note(listed, audit.note())
 
 
 @dataclass(frozen=True)
@@ -188,7 +128,9 @@ class _Line:
 class _Audit:
     """A schedule checked against trades, as steps of a query, and how many fills each line decides."""
 
-    def __init__(self, trades: Any, schedule: Any, others: Any, absent: str) -> None:
+    def __init__(
+        self, trades: Given[Any], schedule: Any, others: Any, absent: str
+    ) -> None:
         if absent not in ("refuse", "ignore"):
             raise LabError(
                 f"{CALLER}: absent={absent!r} is not valid. Use 'refuse' or 'ignore'."
@@ -211,7 +153,7 @@ class _Audit:
         for number, line in enumerate(self.lines):
             for name, values in line.match.items():
                 self._refuse_absent(values, name, number, absent)
-        self.counts = self._count(trades)
+        self.decided = self._count(trades)
 
     def question(self, kept: str, **last: str) -> Question:
         """Return a question that ends with steps after ``judged``, the fills with their verdicts and columns `kept`."""
@@ -225,12 +167,14 @@ class _Audit:
         return Question(CALLER, steps, needs, keys=self.keys, shown=SHOWN)
 
     def note(self) -> str:
-        """Say how many fills each line decided."""
+        """Say how many fills each line decided, if there are several."""
+        if len(self.lines) == 1:
+            return ""
         parts = [
-            f"line {number} ({line}): {self.counts[number]['fills']:,}"
+            f"line {number} ({line}): {self.decided.get(number, 0):,}"
             for number, line in enumerate(self.lines)
         ]
-        return f"Fills decided by {'; '.join(parts)}; {SEVERAL}: {self.counts[None]['fills']:,}."
+        return f"Fills decided by {'; '.join(parts)}; several lines might apply: {self.decided.get(None, 0):,}."
 
     def _matched(self, kept: str) -> str:
         # A comparison with an unknown value is neither true nor false in SQL, but NULL: the line might apply.
@@ -335,48 +279,46 @@ FROM rated"""
             f"{CALLER}: line {line} of the schedule: {name}={wrong[0]!r} occurs nowhere in trades. {hint}"
         )
 
-    def _count(self, trades: Any) -> dict[int | None, Counter[str]]:
+    def _count(self, trades: Given[Any]) -> dict[int | None, int]:
         """Count the fills that each line decides, and under None those to which several might apply."""
-        counts: dict[int | None, Counter[str]] = defaultdict(
-            lambda: Counter(fills=0, above=0, unknown=0)
-        )
-        example = None
-        question = self.question("ms", sums=COUNTED)
-        for row in collected(ask(question, trades), CALLER).to_pylist():
-            example = row.pop("example") or example
-            counts[row.pop("line")].update(row)
-        unmatched = counts[None]["unmatched"]
-        if unmatched:
-            raise LabError(
-                f"{CALLER}: {unmatched} fills match no line of the schedule, such as one in {example}. "
-                "Add a line, or use others=25 (basis points), or others=None to ignore them."
-            )
-        return counts
+        question = self.question("ms", sums=COUNTED, answer=COUNTED_IN_ALL)
+        counted = ask_table(question, trades).to_pylist()
+        for row in counted:
+            if row["unmatched"]:
+                raise LabError(
+                    f"{CALLER}: {row['unmatched']} fills match no line of the schedule, such as one in "
+                    f"{row['example']}. Add a line, or use others=25 (basis points), or others=None to ignore them."
+                )
+        return {row["line"]: row["fills"] for row in counted}
 
 
-def _values_in(trades: Any, name: str) -> list[Any]:
+def _values_in(trades: Given[Any], name: str) -> list[Any]:
     """Return the different values of a column."""
     keys = Keys((name,))
     steps = {
         "sums": f"-- the values in each market\nSELECT DISTINCT {keys.columns()} FROM trades",
         "answer": "-- those in any\nSELECT DISTINCT * FROM sums",
     }
-    found = collected(
-        ask(Question(CALLER, steps, ("created_at",), keys=keys), trades), CALLER
-    )
-    values: list[Any] = found[name].to_pylist()
+    question = Question(CALLER, steps, ("created_at",), keys=keys)
+    values: list[Any] = ask_table(question, trades)[name].to_pylist()
     return values
 
 
 COUNTED = """
--- how many fills each line decides, and with which verdict
+-- how many fills each line decides, and how many fills none does
 SELECT line,
     count(possible) AS fills,
-    count(*) FILTER (WHERE verdict = 'above') AS above,
-    count(*) FILTER (WHERE verdict = 'unknown') AS unknown,
     count(*) FILTER (WHERE possible IS NULL) AS unmatched,
     min(concat(market, ' (', fill_type, ')')) FILTER (WHERE possible IS NULL) AS example
 FROM judged
+GROUP BY line"""
+COUNTED_IN_ALL = """
+-- the same of all markets
+SELECT line,
+    sum(fills)::BIGINT AS fills,
+    sum(unmatched)::BIGINT AS unmatched,
+    min(example) AS example
+FROM sums
 GROUP BY line"""
 LISTED = """
 -- fills that are not within the schedule, and what is allowed where all lines that might apply agree

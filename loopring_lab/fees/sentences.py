@@ -7,8 +7,7 @@ from typing import Any
 
 import pandas as pd
 
-from loopring_lab.engine import frames
-from loopring_lab.engine.query import as_pandas
+from loopring_lab.engine.ask import given
 from loopring_lab.errors import LabError
 from loopring_lab.interactive.prose import Sentences
 
@@ -47,16 +46,15 @@ def describe(fees: Any) -> Sentences:
     >>> print(lab.fees.describe(lab.fees.summary(trades)))
     Fees paid in ETH (38 of 100 fills): 7.68 bps by amount, 8.00 bps for the median fill.
     """
-    caller = "lab.fees.describe"
-    names = frames.column_names(fees, caller)
-    is_of_values = set(OF_VALUES) <= set(names)
-    missing = [name for name in OF_RATES if name not in names]
+    found = given(fees, "lab.fees.describe")
+    is_of_values = set(OF_VALUES) <= set(found.names)
+    missing = [name for name in OF_RATES if name not in found.names]
     if missing and not is_of_values:
         raise LabError(
-            f"{caller}: the frame has no column {missing[0]!r}. Pass an answer of lab.fees.summary, of "
+            f"{found.caller}: the frame has no column {missing[0]!r}. Pass an answer of lab.fees.summary, of "
             "lab.fees.over_time, or of lab.fees.in_token with by=, such as by=[]."
         )
-    table = as_pandas(fees, caller)
+    table = found.to_pandas()
     if table.empty:
         return Sentences("No fees.")
     return Sentences(_worth(table) if is_of_values else _rates(table))

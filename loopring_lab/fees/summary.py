@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from loopring_lab.engine import sums
+from loopring_lab.engine.ask import given
 from loopring_lab.engine.groups import keys_of
+from loopring_lab.engine.kinds import FrameT, Given, Trades
 
 
-def summary(trades: Any, by: str | Sequence[str] | None = None) -> Any:
+def summary(trades: Trades[FrameT], by: str | Sequence[str] | None = None) -> FrameT:
     """Sum fees by fee token and any other columns.
 
     Parameters
@@ -51,12 +52,12 @@ def summary(trades: Any, by: str | Sequence[str] | None = None) -> Any:
     0   BUY       LRC     44        8.925624
     1  SELL       ETH     56  0.005908221192
     """
-    return _sum_fees("lab.fees.summary", trades, by)
+    return _sum_fees(given(trades, "lab.fees.summary"), by)
 
 
 def over_time(
-    trades: Any, every: str = "1d", by: str | Sequence[str] | None = None
-) -> Any:
+    trades: Trades[FrameT], every: str = "1d", by: str | Sequence[str] | None = None
+) -> FrameT:
     """Sum fees by period, fee token and any other columns.
 
     Parameters
@@ -88,18 +89,17 @@ def over_time(
     0 2022-12-12 00:00:00+00:00       LRC         0.272
     1 2022-12-19 00:00:00+00:00       ETH  0.0006213168
     """
-    return _sum_fees("lab.fees.over_time", trades, by, str(every))
+    return _sum_fees(given(trades, "lab.fees.over_time"), by, str(every))
 
 
 def _sum_fees(
-    caller: str, trades: Any, by: str | Sequence[str] | None, every: str | None = None
-) -> Any:
-    outer = keys_of(trades, by, caller, *RESERVED, every=every)
+    trades: Given[FrameT], by: str | Sequence[str] | None, every: str | None = None
+) -> FrameT:
+    outer = keys_of(trades, by, *RESERVED, every=every)
     keys = sums.with_key(outer, "fee_token")
     steps = {"rows": sums.rates_sql(keys), "sums": sums.sums_sql(keys)}
     return sums.asked(
         trades,
-        caller,
         keys,
         steps,
         sums.totals_sql(keys),

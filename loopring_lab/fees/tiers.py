@@ -13,9 +13,10 @@ import pandas as pd
 import pyarrow as pa
 
 from loopring_lab.engine import sums
-from loopring_lab.engine.ask import ask
+from loopring_lab.engine.ask import ask, ask_table, given
 from loopring_lab.engine.groups import keys_of, whole_units
-from loopring_lab.engine.query import Question, collected
+from loopring_lab.engine.kinds import FrameT, Given, Trades
+from loopring_lab.engine.question import Question
 from loopring_lab.errors import LabError
 
 # What a fee and the amount it was charged on are made of.
@@ -41,11 +42,11 @@ PLACES = 18
 
 
 def tiers(
-    trades: Any,
+    trades: Trades[FrameT],
     every: str | None = None,
     by: str | Sequence[str] | None = None,
     tokens: pd.DataFrame | None = None,
-) -> Any:
+) -> FrameT:
     """Infer the fee tiers at which fills were charged, in whole basis points, and count the fills in each.
 
     A fee is a whole number of basis points of the gross amount received, truncated to the token's smallest
@@ -94,8 +95,8 @@ def tiers(
     0       amm        10     exact
     1       dex        30     exact
     """
-    caller = "lab.fees.tiers"
-    keys = keys_of(trades, by, caller, *RESERVED, every=every)
+    fills = given(trades, "lab.fees.tiers")
+    keys = keys_of(fills, by, *RESERVED, every=every)
     group = keys.columns()
     tier = f"{group}, tier_bps, certainty"
     counted = f"""
@@ -116,19 +117,18 @@ SELECT {tier},
 FROM sums
 GROUP BY {tier}"""
     return sums.asked(
-        trades,
-        caller,
+        fills,
         keys,
         _tier_steps(tokens, group) | {"sums": counted},
         shown,
         needs=NEEDS,
         may_have=LIKE,
         order=("tier_bps", "certainty"),
-        tables={"units": _units(trades, tokens, caller)},
+        tables={"units": _units(fills, tokens)},
     )
 
 
-def with_tiers(trades: Any, tokens: pd.DataFrame | None = None) -> Any:
+def with_tiers(trades: Trades[FrameT], tokens: pd.DataFrame | None = None) -> FrameT:
     """Add the inferred fee tier of each fill.
 
     Parameters
@@ -156,12 +156,12 @@ def with_tiers(trades: Any, tokens: pd.DataFrame | None = None) -> Any:
     3   7.985826         8     exact
     10  7.961261         8     exact
     """
-    caller = "lab.fees.with_tiers"
+    fills = given(trades, "lab.fees.with_tiers")
     steps = _tier_steps(tokens, "row") | {
         "rows": "-- what is shown beside each fill\nSELECT row, tier_bps, certainty FROM tiered"
     }
-    question = Question(caller, steps, NEEDS, LIKE, shown=None)
-    return ask(question, trades, units=_units(trades, tokens, caller))
+    question = Question(fills.caller, steps, NEEDS, LIKE, shown=None)
+    return ask(question, fills, units=_units(fills, tokens))
 
 
 def _tier_steps(tokens: pd.DataFrame | None, kept: str) -> dict[str, str]:
@@ -266,10 +266,10 @@ LENT = """(
 # Smallest units of tokens
 
 
-def _units(trades: Any, tokens: Any, caller: str) -> pa.Table:
+def _units(trades: Given[Any], tokens: Any) -> pa.Table:
     """Return each token's smallest unit, as an integer of 1e-18."""
     if tokens is None:
-        places = _places_seen(trades, caller)
+        places = _places_seen(trades)
     elif isinstance(tokens, pd.DataFrame) and "decimals" in tokens:
         # A table that was read from a file has its index as a column.
         by_symbol = tokens.set_index("symbol") if "symbol" in tokens else tokens
@@ -290,7 +290,7 @@ def _units(trades: Any, tokens: Any, caller: str) -> pa.Table:
     )
 
 
-def _places_seen(trades: Any, caller: str) -> dict[str, int]:
+def _places_seen(trades: Given[Any]) -> dict[str, int]:
     """Return how many decimal places each token has at least: as many as its fees and sizes need."""
     ends = " ".join(
         f"WHEN digits % {10 ** (zeros + 1)} <> 0 THEN {zeros}"
@@ -318,6 +318,6 @@ GROUP BY token"""
         "sums": zeros,
         "answer": "-- of all markets\nSELECT token, min(zeros) AS zeros FROM sums GROUP BY token",
     }
-    question = Question(caller, steps, ("base", "fee_token", "size", "fee"))
-    found = collected(ask(question, trades), caller).to_pylist()
+    needs = ("base", "fee_token", "size", "fee")
+    found = ask_table(Question(trades.caller, steps, needs), trades).to_pylist()
     return {row["token"]: PLACES - row["zeros"] for row in found}

@@ -10,10 +10,11 @@ import pandas as pd
 
 from loopring_lab.arguments import parse_tolerance
 from loopring_lab.engine import sums
-from loopring_lab.engine.ask import ask
+from loopring_lab.engine.ask import ask, ask_table, given, given_prices
 from loopring_lab.engine.asof import asof_sql, before_sql, time_sql
 from loopring_lab.engine.groups import Keys, keys_of, literal
-from loopring_lab.engine.query import ORDER_COLUMNS, PLACE, Question, collected
+from loopring_lab.engine.kinds import FrameT, Given, Trades
+from loopring_lab.engine.question import ORDER_COLUMNS, PLACE, Large, Prices, Question
 from loopring_lab.engine.worth import DAY_SQL, Pair, Step, busiest_paths
 from loopring_lab.errors import LabError, did_you_mean
 
@@ -34,12 +35,12 @@ SUMMED = (
 
 
 def in_token(
-    trades: Any,
+    trades: Trades[FrameT],
     token: str,
     prices: Any = None,
     by: str | Sequence[str] | None = None,
     tolerance: str | pd.Timedelta | None = "7d",
-) -> Any:
+) -> FrameT:
     """Value each fill's fee in one token.
 
     Each token is converted along one path of markets, the busiest that lead to `token`: starting from `token`,
@@ -94,13 +95,15 @@ def in_token(
     9      WBTC      5         1   0.830072
     """
     limit = parse_tolerance(tolerance, CALLER)
-    outer = keys_of(trades, by, CALLER, *SUMMED)
+    fills = given(trades, CALLER)
+    beside = given_prices(prices, CALLER)
+    outer = keys_of(fills, by, *SUMMED)
     source = "trades" if prices is None else "prices"
     steps = {
-        "steps": _steps_sql(_paths(trades, prices, token)),
-        "known_prices": KNOWN_PRICES.format(source=source),
-        "orders": ORDERS,
-        "conversions": CONVERSIONS.format(before=before_sql(prices, CALLER)),
+        "steps": _steps_sql(_paths(fills, beside, token)),
+        "known_prices": Prices(KNOWN_PRICES.format(source=source)),
+        "orders": Large(ORDERS),
+        "conversions": CONVERSIONS.format(before=before_sql(beside)),
         "before": asof_sql("conversions", "last", "base", "quote"),
         "next": NEXT,
         "after": asof_sql("next", "first", "base", "quote"),
@@ -118,24 +121,20 @@ SELECT row, fee_value,
     value_path,
     priced_at
 FROM valued"""
-        return ask(
-            Question(CALLER, steps, needs, may_have, shown=None, **others),
-            trades,
-            prices,
-        )
+        question = Question(CALLER, steps, needs, may_have, shown=None, **others)
+        return ask(question, fills, beside)
     keys = sums.with_key(outer, "fee_token")
-    steps["rows"] = _valued_sql(keys.columns(), limit)
+    steps["rows"] = Large(_valued_sql(keys.columns(), limit))
     steps["sums"] = DAYS.format(group=keys.columns())
     return sums.asked(
-        trades,
-        CALLER,
+        fills,
         keys,
         steps,
         _shown_sql(keys, token),
         sides=outer,
         needs=needs,
         may_have=may_have,
-        prices=prices,
+        prices=beside,
         medians=("age",),
         **others,
     )
@@ -144,20 +143,16 @@ FROM valued"""
 # Paths
 
 
-def _paths(trades: Any, prices: Any, token: Any) -> dict[str, list[Step]]:
+def _paths(
+    trades: Given[Any], prices: Given[Any] | None, token: Any
+) -> dict[str, list[Step]]:
     """Return the markets that lead from each token to `token`, of which there must be a price or a fee."""
     fills = Counter[Pair]()
-    if prices is None:
-        rows = _distinct(trades, ("base", "quote"), PRICE_COLUMNS, CALLER)
-    else:
-        rows = _distinct(prices, ("base", "quote"), PRICE_COLUMNS, f"{CALLER}: prices=")
-    for row in rows:
+    for row in _distinct(prices or trades, ("base", "quote"), PRICE_COLUMNS):
         fills[row["base"], row["quote"]] += row["priced"]
     known = {name for pair in fills for name in pair}
     if not isinstance(token, str) or token not in known:
-        fee_tokens = [
-            row["fee_token"] for row in _distinct(trades, ("fee_token",), (), CALLER)
-        ]
+        fee_tokens = [row["fee_token"] for row in _distinct(trades, ("fee_token",))]
         # Without trades, there is nothing to value.
         if fee_tokens and token not in fee_tokens:
             names = sorted(name for name in {*known, *fee_tokens} if name is not None)
@@ -169,7 +164,7 @@ def _paths(trades: Any, prices: Any, token: Any) -> dict[str, list[Step]]:
 
 
 def _distinct(
-    frame: Any, columns: tuple[str, ...], needs: tuple[str, ...], caller: str
+    frame: Given[Any], columns: tuple[str, ...], needs: tuple[str, ...] = ()
 ) -> list[dict[str, Any]]:
     """Return the combinations of columns in a frame, and how many rows with a price each has."""
     listed = ", ".join(columns)
@@ -177,10 +172,10 @@ def _distinct(
     steps = {
         "sums": f"-- each combination, and its rows with a price\nSELECT {listed}, {priced} FROM trades GROUP BY ALL"
     }
-    question = Question(
-        caller, steps, (*needs, *columns), ("base", "quote", "price"), split_by=()
-    )
-    rows: list[dict[str, Any]] = collected(ask(question, frame), caller).to_pylist()
+    needs = (*needs, *columns)
+    may_have = ("base", "quote", "price")
+    question = Question(frame.caller, steps, needs, may_have, split_by=())
+    rows: list[dict[str, Any]] = ask_table(question, frame).to_pylist()
     return rows
 
 

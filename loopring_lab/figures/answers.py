@@ -7,7 +7,7 @@ from typing import Any
 
 import pandas as pd
 
-from loopring_lab.engine import query
+from loopring_lab.engine.ask import given
 from loopring_lab.errors import LabError, did_you_mean
 from loopring_lab.figures.words import group_label
 from loopring_lab.fills.prices import OWN_TRADES
@@ -27,7 +27,7 @@ PULLED = "own trades as reference: intervals cover sampling only,\ndifferences a
 
 def as_pandas(table: Any) -> pd.DataFrame:
     """Convert an answer of `fees` or `fills` of any kind to pandas."""
-    return query.as_pandas(table, "lab.figures")
+    return given(table, "lab.figures").to_pandas()
 
 
 def with_most_fills(table: pd.DataFrame, column: str) -> Any:

@@ -13,6 +13,7 @@ from matplotlib.ticker import MaxNLocator
 
 from loopring_lab import fills
 from loopring_lab.amounts.display import format_amount
+from loopring_lab.engine.ask import given
 from loopring_lab.engine.estimates import FEWEST, quantile
 from loopring_lab.engine.groups import Keys, keys_of, literal, several
 from loopring_lab.errors import LabError
@@ -294,7 +295,7 @@ def venue_differences(
     <Figure size 900x344 with 1 Axes>
     """
     caller = "lab.figures.venue_differences"
-    names = list(keys_of(trades, by, caller).names)
+    names = list(keys_of(given(trades, caller), by).names)
     overall = as_pandas(fills.compare_venues(trades, prices, None, horizon))
     table = as_pandas(fills.compare_venues(trades, prices, names, horizon))
     # Groups of one venue only have no difference.

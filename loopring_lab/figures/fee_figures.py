@@ -17,6 +17,7 @@ from matplotlib.ticker import MaxNLocator
 from loopring_lab import fees
 from loopring_lab.amounts import to_float
 from loopring_lab.amounts.display import MISSING, format_amount, truncate
+from loopring_lab.engine.ask import given
 from loopring_lab.engine.groups import keys_of
 from loopring_lab.errors import LabError
 from loopring_lab.figures import axis, style
@@ -117,7 +118,7 @@ def fee_rates(
     if by == "auto":
         is_compared = 1 < count_accounts(trades, caller) <= len(DASHES)
         by = "account_id" if is_compared else "fill_type"
-    names = list(keys_of(trades, by, caller).names)
+    names = list(keys_of(given(trades, caller), by).names)
     overview = overview_of(trades, caller)
     every = every or axis.period_for(overview.days)
     rates = as_pandas(fees.over_time(trades, every, names))

@@ -12,10 +12,11 @@ from matplotlib.axes import Axes
 from loopring_lab import fills
 from loopring_lab.amounts import to_float
 from loopring_lab.amounts.display import format_amount
-from loopring_lab.engine.ask import ask
+from loopring_lab.engine.ask import ask_table, given
 from loopring_lab.engine.estimates import quantile
+from loopring_lab.engine.frames import to_pandas
 from loopring_lab.engine.groups import FIXED, count_and_unit, period_sql
-from loopring_lab.engine.query import ORDER_COLUMNS, Question
+from loopring_lab.engine.question import ORDER_COLUMNS, Large, Question
 from loopring_lab.errors import LabError
 from loopring_lab.figures import axis, style
 from loopring_lab.figures.answers import as_pandas, select_quote
@@ -91,7 +92,8 @@ def volume(
     """
     caller = "lab.figures.volume"
     needed = ("created_at", "quote", "fill_type", "notional")
-    daily = as_pandas(ask(Question(caller, DAILY_VOLUMES, needed), trades))
+    question = Question(caller, DAILY_VOLUMES, needed)
+    daily = to_pandas(ask_table(question, given(trades, caller)))
     daily, token = select_quote(
         daily,
         quote,
@@ -168,7 +170,7 @@ def fill_shares(
         ("created_at", "fill_type"),
         may_have=ORDER_COLUMNS,
     )
-    sums = as_pandas(ask(question, trades))
+    sums = to_pandas(ask_table(question, given(trades, caller)))
     if sums.empty:
         raise LabError(
             f"{caller}: no trade with a known time and fill type to draw. Pass other trades."
@@ -331,7 +333,7 @@ def _with_shares(sums: pd.DataFrame) -> pd.DataFrame:
 def _shares_by_period(every: str) -> dict[str, str]:
     """Return the steps that add up fills, those of the pool, and orders by period."""
     return {
-        "orders": f"""
+        "orders": Large(f"""
 -- how many fills each order had in a period, and how many of these at the pool
 SELECT
     {period_sql(every)} AS period,
@@ -340,7 +342,7 @@ SELECT
     count(*) FILTER (WHERE fill_type = 'amm') AS pool_fills
 FROM trades
 WHERE created_at IS NOT NULL AND fill_type IS NOT NULL
-GROUP BY period, order_id""",
+GROUP BY period, order_id"""),
         "sums": """
 -- the same of all orders, and how unequal these are
 SELECT period,

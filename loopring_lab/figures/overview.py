@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from loopring_lab.engine.ask import ask
+from loopring_lab.engine.ask import ask_table, given
 from loopring_lab.engine.groups import DAY
-from loopring_lab.engine.query import Question, collected, note_on_both_sides
+from loopring_lab.engine.notes import note_on_both_sides
+from loopring_lab.engine.question import Question
 
 STEPS = {
     "fills": """
@@ -59,7 +60,7 @@ def overview_of(trades: Any, caller: str) -> Overview:
     # All of them may be missing: a figure that needs one says so by itself.
     columns = ("created_at", "trade_id", "side")
     question = Question(caller, STEPS, needs=(), may_have=columns)
-    (found,) = collected(ask(question, trades), caller).to_pylist()
+    (found,) = ask_table(question, given(trades, caller)).to_pylist()
     # Without a known time nothing is covered.
     days = 0.0
     if found["first"] is not None:
@@ -74,5 +75,5 @@ def overview_of(trades: Any, caller: str) -> Overview:
 def count_accounts(trades: Any, caller: str) -> int:
     """Count the accounts whose trades these are."""
     question = Question(caller, ACCOUNTS, needs=(), may_have=("account_id",))
-    (found,) = collected(ask(question, trades), caller).to_pylist()
+    (found,) = ask_table(question, given(trades, caller)).to_pylist()
     return int(found["accounts"])

@@ -16,7 +16,7 @@ from matplotlib.colors import to_hex, to_rgb
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.patches import Rectangle
 
-from loopring_lab.engine.frames import attrs_of
+from loopring_lab.engine.ask import given
 from loopring_lab.errors import LabError
 from loopring_lab.figures.answers import interval_of
 from loopring_lab.figures.marks import Figure, Mark, bar_marks
@@ -249,7 +249,7 @@ def _write_title(
 
 def _mark_synthetic(axes: Axes, trades: Any) -> None:
     """Label synthetic data once, in the corner of the figure."""
-    if not attrs_of(trades).get("synthetic"):
+    if not given(trades, "lab.figures").attrs.get("synthetic"):
         return
     for other in axes.figure.axes:
         if any(text.get_text() == SYNTHETIC for text in other.texts):

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from loopring_lab.engine import sums
+from loopring_lab.engine.ask import given
 from loopring_lab.engine.groups import keys_of
+from loopring_lab.engine.kinds import FrameT, Trades
 from loopring_lab.fees.summary import RESERVED
 
 # What the average price of a group follows from, of the rows of `sums`: of fills whose amounts are all known.
@@ -42,8 +43,10 @@ SELECT * REPLACE (
 
 
 def vwap(
-    trades: Any, by: str | Sequence[str] | None = None, every: str | None = None
-) -> Any:
+    trades: Trades[FrameT],
+    by: str | Sequence[str] | None = None,
+    every: str | None = None,
+) -> FrameT:
     """Compute volume-weighted average prices.
 
     Parameters
@@ -76,8 +79,8 @@ def vwap(
     0   BUY     44  0.000568994761193166
     1  SELL     56   0.00056039401418632
     """
-    caller = "lab.fills.vwap"
-    keys = keys_of(trades, by, caller, *RESERVED, "vwap", every=every)
+    fills = given(trades, "lab.fills.vwap")
+    keys = keys_of(fills, by, *RESERVED, "vwap", every=every)
     keys = sums.with_key(keys, "base", "quote")
     group = keys.columns()
     totals = f"""
@@ -96,4 +99,4 @@ SELECT {group}, fills,
     average AS vwap,
     unknown
 FROM ({with_average(f"({totals})")})"""
-    return sums.asked(trades, caller, keys, {"sums": sums.sums_sql(keys)}, shown)
+    return sums.asked(fills, keys, {"sums": sums.sums_sql(keys)}, shown)

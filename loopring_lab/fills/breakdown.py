@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 from loopring_lab.engine import sums
+from loopring_lab.engine.ask import given
 from loopring_lab.engine.groups import keys_of
+from loopring_lab.engine.kinds import FrameT, Trades
 from loopring_lab.fees.summary import RESERVED
 
 
 def breakdown(
-    trades: Any, every: str | None = None, by: str | Sequence[str] | None = None
-) -> Any:
+    trades: Trades[FrameT],
+    every: str | None = None,
+    by: str | Sequence[str] | None = None,
+) -> FrameT:
     """Compare fill types: AMM pool (``amm``) and order book (``dex``).
 
     Parameters
@@ -43,8 +46,8 @@ def breakdown(
     0       amm     56   0.56
     1       dex     44   0.44
     """
-    caller = "lab.fills.breakdown"
-    outer = keys_of(trades, by, caller, *RESERVED, "share", every=every)
+    fills = given(trades, "lab.fills.breakdown")
+    outer = keys_of(fills, by, *RESERVED, "share", every=every)
     outer = replace(
         outer, names=tuple(name for name in outer.names if name != "fill_type")
     )
@@ -57,4 +60,4 @@ SELECT {group}, fills,
     * EXCLUDE ({group}, fills)
 FROM ({sums.totals_sql(keys)})"""
     steps = {"rows": sums.rates_sql(keys), "sums": sums.sums_sql(keys)}
-    return sums.asked(trades, caller, keys, steps, shown, medians=["median_bps"])
+    return sums.asked(fills, keys, steps, shown, medians=["median_bps"])

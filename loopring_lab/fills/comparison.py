@@ -8,14 +8,16 @@ from dataclasses import replace
 from typing import Any
 
 import pandas as pd
+import pyarrow as pa
 
 from loopring_lab.arguments import parse_length
-from loopring_lab.engine import frames
-from loopring_lab.engine.ask import ask, counts
+from loopring_lab.engine.ask import ask_table, counts, given, given_prices
 from loopring_lab.engine.asof import asof_sql, before_sql, too_late_sql, with_spans_sql
 from loopring_lab.engine.estimates import check_level
 from loopring_lab.engine.groups import DAY, Keys, keys_of
-from loopring_lab.engine.query import PLACE_BITS, collected, with_note
+from loopring_lab.engine.kinds import FrameT, Given, Trades
+from loopring_lab.engine.notes import with_note
+from loopring_lab.engine.question import PLACE_BITS, Large, Streamed
 from loopring_lab.engine.worth import DAY_SQL, worth_by_day
 from loopring_lab.errors import LabError
 from loopring_lab.fills.estimands import RESULTS, check_cluster, estimand_steps
@@ -48,14 +50,14 @@ FLOWS_NOTE = (
 
 
 def compare_venues(
-    trades: Any,
+    trades: Trades[FrameT],
     prices: Any = None,
     by: str | Sequence[str] | None = None,
     horizon: str | pd.Timedelta = "1min",
     intervals: float = 0.95,
     *,
     cluster: str | None = None,
-) -> Any:
+) -> FrameT:
     """Compare what takers paid at the AMM pool and on the order book, like with like.
 
     A fill costs its fee plus how much worse its price is than a reference, the last price at or before the
@@ -157,20 +159,31 @@ def compare_venues(
     0  undecided      own trades
     """
     caller = "lab.fills.compare_venues"
-    keys = keys_of(trades, by, caller, *RESULTS)
-    return compare_by(keys, trades, prices, horizon, intervals, cluster, caller)
+    fills = given(trades, caller)
+    keys = keys_of(fills, by, *RESULTS)
+    beside = given_prices(prices, caller)
+    kind = kind_of_prices(beside, fills)
+    found = compare_by(keys, fills, beside, kind, horizon, intervals, cluster)
+    answer = fills.answered(found)
+    for verdict, by_flow in zip(
+        found["verdict"].to_pylist(), found["verdict_by_flow"].to_pylist(), strict=True
+    ):
+        if differs_by_flow(verdict, by_flow):
+            answer = with_note(answer, FLOWS_NOTE)
+    return noted(answer, kind)
 
 
 def compare_by(
     keys: Keys,
-    trades: Any,
-    prices: Any,
+    trades: Given[Any],
+    prices: Given[Any] | None,
+    kind: str,
     horizon: str | pd.Timedelta,
     intervals: float,
-    cluster: str | None,
-    caller: str,
-) -> Any:
+    cluster: str | None = None,
+) -> pa.Table:
     """Return the answer of `compare_venues` by keys, which may be periods."""
+    caller = trades.caller
     check_level(intervals, caller)
     if "fill_type" in keys.names:
         raise LabError(
@@ -178,17 +191,16 @@ def compare_by(
         )
     check_cluster(cluster, caller)
     length = parse_length(horizon, caller, "horizon")
-    kind = kind_of_prices(prices, trades, caller)
     # The class of takers is read as a further key: a column of any type, and null where it is unknown.
-    has_flow = FLOW in frames.column_names(trades, caller)
+    has_flow = FLOW in trades.names
     asked_by = keys
     if has_flow and FLOW not in keys.names:
         asked_by = replace(keys, names=(*keys.names, FLOW))
     flow = dict(zip(asked_by.names, asked_by.aliases, strict=True)).get(FLOW)
-    roles, tables = role_steps(trades, caller)
+    roles, tables = role_steps(trades)
     steps = {
         **roles,
-        **_priced_steps(prices, kind, length, caller),
+        **_priced_steps(prices, kind, length),
         **_order_steps(keys, kind, length, flow),
         **estimand_steps(
             keys, kind, intervals, cluster=cluster, has_flow=flow is not None
@@ -196,15 +208,12 @@ def compare_by(
     }
     needs = (*ROLE_COLUMNS, "quote", "size", "price", "notional", "fee_bps")
     question = question_of_prices(caller, steps, needs, asked_by)
-    answer = ask(question, trades, prices, worth=worth_by_day(trades, caller), **tables)
+    tables["worth"] = worth_by_day(trades)
+    found = ask_table(question, trades, prices, **tables)
     # Only where nothing was compared can it be that prices= is about other markets.
-    if prices is not None and not any(collected(answer, caller)["fills"].to_pylist()):
-        _check_markets(trades, prices, caller)
-    if isinstance(answer, pd.DataFrame):
-        verdicts = answer[["verdict", "verdict_by_flow"]].itertuples(index=False)
-        if any(differs_by_flow(*row) for row in verdicts):
-            answer = with_note(answer, FLOWS_NOTE)
-    return noted(answer, kind)
+    if prices is not None and not any(found["fills"].to_pylist()):
+        _check_markets(trades, prices)
+    return found
 
 
 def differs_by_flow(verdict: str, verdict_by_flow: Any) -> bool:
@@ -216,11 +225,10 @@ def differs_by_flow(verdict: str, verdict_by_flow: Any) -> bool:
     return set(verdicts) != {verdict}
 
 
-def _check_markets(trades: Any, prices: Any, caller: str) -> None:
+def _check_markets(trades: Given[Any], prices: Given[Any]) -> None:
     """Raise a `LabError` if there are fills and prices, but none of the same market."""
     found = counts(
         trades,
-        caller,
         ("market",),
         prices,
         fills="count(*)",
@@ -229,18 +237,18 @@ def _check_markets(trades: Any, prices: Any, caller: str) -> None:
     )
     if found["fills"] and found["listed"] and not found["shared"]:
         raise LabError(
-            f"{caller}: prices= has no price of a market in trades. Give prices of those markets."
+            f"{trades.caller}: prices= has no price of a market in trades. Give prices of those markets."
         )
 
 
-def _priced_steps(prices: Any, kind: str, horizon: int, caller: str) -> dict[str, str]:
+def _priced_steps(prices: Given[Any] | None, kind: str, horizon: int) -> dict[str, str]:
     """Return the steps from roles to ``found``: takers' fills, with the price before their order and the reference."""
     steps = {
-        **taker_steps(prices, kind, caller),
+        **taker_steps(prices, kind),
         "classed": f"""
 -- fills with their size class, equal sizes in one; the price before the order must be older than `anchor`
 SELECT *,
-    {before_sql(prices, caller)} AS anchor,
+    {before_sql(prices)} AS anchor,
     CASE WHEN size > 0 THEN {SIZE_CLASS} END AS class
 FROM ({with_spans_sql("takers")})
 WINDOW by_size AS (PARTITION BY market, is_taken, size > 0 ORDER BY size)""",
@@ -278,7 +286,7 @@ def _order_steps(
         known_flow = f"coalesce({flow}::VARCHAR, '{UNKNOWN_FLOW}')"
         flow_classes = f"unnest([NULL, {known_flow}])"
     return {
-        "rows": f"""
+        "rows": Large(f"""
 -- fills with their value in one token and their cost to the taker: realized, effective, and with the fee (basis points)
 SELECT {group},
     {known_flow} AS flow,
@@ -300,8 +308,8 @@ SELECT {group},
     realized + fee_bps AS cost,
     fee_bps AS fee
 FROM found
-LEFT JOIN worth ON quote = token AND {DAY_SQL} = day""",
-        "weighed": """
+LEFT JOIN worth ON quote = token AND {DAY_SQL} = day"""),
+        "weighed": Streamed("""
 -- what each fill adds to its order; the cost splits where a price before the order is known
 SELECT * EXCLUDE (flow, effective, realized),
     flow AS first_flow,
@@ -314,8 +322,8 @@ SELECT * EXCLUDE (flow, effective, realized),
     split_value * effective AS effective,
     split_value * realized AS realized
 FROM rows
-WHERE is_taken AND class IS NOT NULL AND value > 0 AND isfinite(cost)""",
-        "orders": f"""
+WHERE is_taken AND class IS NOT NULL AND value > 0 AND isfinite(cost)"""),
+        "orders": Large(f"""
 -- orders in each cell and venue: sums of values, and of values times basis points; most have one fill
 FROM weighed
 WHERE is_only
@@ -326,5 +334,5 @@ SELECT {cell}, fill_type, order_id, is_only,
     sum(COLUMNS(['fills', 'value', 'paid', 'fees', 'distance', 'split_value', 'effective', 'realized']))
 FROM weighed
 WHERE NOT is_only
-GROUP BY {cell}, fill_type, order_id, is_only""",
+GROUP BY {cell}, fill_type, order_id, is_only"""),
     }

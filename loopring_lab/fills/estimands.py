@@ -20,7 +20,7 @@ from typing import Any
 
 from loopring_lab.engine.estimates import FEWEST, quantile
 from loopring_lab.engine.groups import Keys, literal
-from loopring_lab.engine.query import LEFT_OUT
+from loopring_lab.engine.notes import LEFT_OUT
 from loopring_lab.errors import LabError
 from loopring_lab.fills.prices import OWN_TRADES
 

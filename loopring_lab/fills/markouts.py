@@ -10,11 +10,12 @@ import pandas as pd
 
 from loopring_lab.arguments import parse_length, parse_tolerance
 from loopring_lab.engine import sums
-from loopring_lab.engine.ask import ask
+from loopring_lab.engine.ask import ask, given, given_prices
 from loopring_lab.engine.asof import asof_sql, time_sql, too_late_sql
 from loopring_lab.engine.estimates import check_level
 from loopring_lab.engine.groups import keys_of, literal, several
-from loopring_lab.engine.query import BOTH_SIDES
+from loopring_lab.engine.kinds import FrameT, Trades
+from loopring_lab.engine.notes import BOTH_SIDES
 from loopring_lab.errors import LabError
 from loopring_lab.fills.averages import with_average
 from loopring_lab.fills.orders import STORAGE_ID
@@ -56,14 +57,14 @@ Length = str | pd.Timedelta
 
 
 def markouts(
-    trades: Any,
+    trades: Trades[FrameT],
     prices: Any = None,
     horizons: Sequence[Length] = HORIZONS,
     by: str | Sequence[str] | None = None,
     *,
     tolerance: Length | None = "1h",
     intervals: float = 0.95,
-) -> Any:
+) -> FrameT:
     """Split what takers' fills cost into what they realized and their price impact, at fixed horizons.
 
     The effective cost is the distance of the fill's price from the price before it. Up to the horizon that
@@ -140,7 +141,9 @@ def markouts(
     """
     caller = "lab.fills.markouts"
     lengths = _parse_horizons(horizons, caller)
-    keys = keys_of(trades, by, caller, *RESERVED)
+    fills = given(trades, caller)
+    beside = given_prices(prices, caller)
+    keys = keys_of(fills, by, *RESERVED)
     names = (*keys.names, "horizon")
     keys = replace(
         keys,
@@ -148,15 +151,15 @@ def markouts(
         added=("horizon",),
         order={**keys.order, "horizon": list(lengths)},
     )
-    kind = kind_of_prices(prices, trades, caller)
-    roles, tables = role_steps(trades, caller)
+    kind = kind_of_prices(beside, fills)
+    roles, tables = role_steps(fills)
     named = [
         f"({number}, {literal(name)}, {lengths[name]})"
         for number, name in enumerate(lengths)
     ]
     steps = {
         **roles,
-        **price_steps(prices, caller, "last", rows="told", kind=kind),
+        **price_steps(beside, "last", rows="told", kind=kind),
         "takers": "-- takers' fills\nSELECT *, began AS anchor FROM fills WHERE told_role = 'taker'",
         "before": asof_sql("takers", "last", within=parse_tolerance(tolerance, caller)),
         "horizons": f"-- horizons in ms\nSELECT * FROM (VALUES {', '.join(named)}) AS h(number, horizon, length)",
@@ -192,12 +195,12 @@ FROM priced""",
     )
     return asked(
         question,
-        trades,
-        prices,
+        fills,
+        beside,
         MARKOUTS,
         by,
         intervals,
-        beside=("horizon", "price_before", "price_after", "after_at"),
+        shown=("horizon", "price_before", "price_after", "after_at"),
         order="ORDER BY number",
         kind=kind,
         tables=tables,
@@ -206,13 +209,13 @@ FROM priced""",
 
 
 def shortfall(
-    trades: Any,
+    trades: Trades[FrameT],
     prices: Any = None,
     by: str | Sequence[str] | None = None,
     *,
     tolerance: Length | None = "1h",
     intervals: float = 0.95,
-) -> Any:
+) -> FrameT:
     """Compute the arrival cost of orders: their average price against the last price before their first fill.
 
     It is Perold's implementation shortfall without two of its parts, which trades do not show: the move of the price
@@ -271,11 +274,13 @@ def shortfall(
     71      4            0.046      0.000572781593778306    0.000571096294
     """
     caller = "lab.fills.shortfall"
-    kind = kind_of_prices(prices, trades, caller)
-    keys = keys_of(trades, by, caller, *RESERVED)
+    fills = given(trades, caller)
+    beside = given_prices(prices, caller)
+    kind = kind_of_prices(beside, fills)
+    keys = keys_of(fills, by, *RESERVED)
     # In ``costs`` `is_only` is FALSE: an order whose fills are of two sides has two rows there.
     steps = {
-        **price_steps(prices, caller, "last"),
+        **price_steps(beside, "last"),
         "filled": f"""
 -- the fills of each order put together, by keys; amounts are unknown where one of a fill is
 SELECT {keys.columns()}, order_id, market, side, order_hash, account_id,
@@ -329,8 +334,8 @@ FROM compared""",
     if by is not None:
         return asked(
             question,
-            trades,
-            prices,
+            fills,
+            beside,
             SHORTFALLS,
             by,
             intervals,
@@ -347,7 +352,8 @@ SELECT {shown},
     (SELECT sum(fills)::BIGINT FROM pairs WHERE is_all) AS "{BOTH_SIDES}"
 FROM sums
 ORDER BY {", ".join(f"{name} NULLS LAST" for name in (*ORDERS_SHOWN[:6], "trade_id"))}"""
-    return noted(ask(replace(question, steps=steps, medians=()), trades, prices), kind)
+    question = replace(question, steps=steps, medians=())
+    return noted(ask(question, fills, beside), kind)
 
 
 def _parse_horizons(horizons: Any, caller: str) -> dict[str, int]:

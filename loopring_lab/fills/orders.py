@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 from loopring_lab.engine import sums
+from loopring_lab.engine.ask import given
 from loopring_lab.engine.groups import keys_of
-from loopring_lab.engine.query import ORDER_COLUMNS
+from loopring_lab.engine.kinds import FrameT, Trades
+from loopring_lab.engine.question import ORDER_COLUMNS
 from loopring_lab.fills.averages import KNOWN_SUMS, with_average
 
 # The exchange counts what an order has filled by account, token sold and storage id. Orders with a hash need none.
@@ -30,7 +31,7 @@ TOTALS = (
 )
 
 
-def orders(trades: Any) -> Any:
+def orders(trades: Trades[FrameT]) -> FrameT:
     """Aggregate fills into the orders they belong to.
 
     Parameters
@@ -65,10 +66,8 @@ def orders(trades: Any) -> Any:
     57  WBTC-USDC      5  45299.740082555985604572
     71    LRC-ETH      4      0.000572781593778306
     """
-    caller = "lab.fills.orders"
-    keys = keys_of(
-        trades, ["order_hash", "account_id", "market", "side", "fee_token"], caller
-    )
+    fills = given(trades, "lab.fills.orders")
+    keys = keys_of(fills, ["order_hash", "account_id", "market", "side", "fee_token"])
     keys = replace(
         keys, names=(*keys.names[:4], "storage_id", "fee_token"), added=("storage_id",)
     )
@@ -92,8 +91,7 @@ FROM trades""",
         "sums": sums.sums_sql(keys, *OF_ORDERS, rows="filed"),
     }
     return sums.asked(
-        trades,
-        caller,
+        fills,
         keys,
         steps,
         shown,

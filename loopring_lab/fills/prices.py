@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -11,8 +10,7 @@ import pandas as pd
 import pyarrow as pa
 
 from loopring_lab.arguments import parse_tolerance
-from loopring_lab.engine import frames
-from loopring_lab.engine.ask import ask, counts
+from loopring_lab.engine.ask import ask, counts, given, given_prices
 from loopring_lab.engine.asof import (
     PRICE_COLUMNS,
     Nearest,
@@ -25,7 +23,9 @@ from loopring_lab.engine.asof import (
 )
 from loopring_lab.engine.estimates import check_level, with_estimates
 from loopring_lab.engine.groups import Keys, keys_of, literal
-from loopring_lab.engine.query import PLACE_BITS, Question, with_note
+from loopring_lab.engine.kinds import FrameT, Given, Trades
+from loopring_lab.engine.notes import Answer, with_note
+from loopring_lab.engine.question import PLACE_BITS, Question, Streamed
 from loopring_lab.engine.sums import with_key
 from loopring_lab.engine.worth import worth_by_day
 from loopring_lab.errors import LabError
@@ -81,13 +81,13 @@ def is_near_sql(kind: str, horizon: int) -> str:
 
 
 def price_gap(
-    trades: Any,
+    trades: Trades[FrameT],
     tolerance: str | pd.Timedelta | None = "1h",
     by: str | Sequence[str] | None = None,
     *,
     prices: Any = None,
     intervals: float = 0.95,
-) -> Any:
+) -> FrameT:
     """Compare each fill's price with the last fill of the other type, in its market and side, before its order.
 
     Parameters
@@ -135,19 +135,21 @@ def price_gap(
     160  BUY  0.00064759   0.00064914 -23.877746
     """
     caller = "lab.fills.price_gap"
-    keys = keys_of(trades, by, caller, *RESERVED)
+    fills = given(trades, caller)
+    beside = given_prices(prices, caller)
+    keys = keys_of(fills, by, *RESERVED)
     if by is not None:
         keys = with_key(keys, "fill_type")
     steps = {
-        "typed": "-- fills of known type\nSELECT * FROM trades WHERE fill_type IN ('amm', 'dex')",
-        **price_steps(
-            prices, caller, "last", "market", "side", "fill_type", rows="typed"
+        "typed": Streamed(
+            "-- fills of known type\nSELECT * FROM trades WHERE fill_type IN ('amm', 'dex')"
         ),
-        "lookups": """
+        **price_steps(beside, "last", "market", "side", "fill_type", rows="typed"),
+        "lookups": Streamed("""
 -- with the other type, which is looked up before their order
 SELECT *, CASE fill_type WHEN 'amm' THEN 'dex' ELSE 'amm' END AS other_type,
     CASE WHEN price > 0 THEN began END AS anchor
-FROM fills""",
+FROM fills"""),
         "found": asof_sql(
             "lookups",
             "last",
@@ -171,29 +173,28 @@ FROM found""",
         shown=GAPS_SHOWN,
         price_needs=GAP_PRICES,
     )
-    beside = ("other_price", "other_at")
     return asked(
         question,
-        trades,
-        prices,
+        fills,
+        beside,
         GAPS,
         by,
         intervals,
-        beside=beside,
+        shown=("other_price", "other_at"),
         missing="unmatched",
         sides="typed",
     )
 
 
 def all_in_cost(
-    trades: Any,
+    trades: Trades[FrameT],
     reference: Any = "next",
     tolerance: str | pd.Timedelta | None = "1h",
     by: str | Sequence[str] | None = None,
     *,
     prices: Any = None,
     intervals: float = 0.95,
-) -> Any:
+) -> FrameT:
     """Compute the all-in cost of fills: the fee plus the difference from a reference price.
 
     Parameters
@@ -261,46 +262,48 @@ def all_in_cost(
 
 def cost_of(
     rates: Sequence[str],
-    trades: Any,
+    trades: Trades[FrameT],
     reference: Any,
     tolerance: Any,
     by: Any,
     prices: Any,
     intervals: float = 0.95,
     rows: Mapping[str, str] | None = None,
-) -> Any:
+) -> FrameT:
     """Return the answer of `all_in_cost` with some of its rates, as each takes its time.
 
     `rows` is a step that selects the rows asked about; `by` may be keys which it adds to them.
     """
     caller = "lab.fills.all_in_cost"
+    fills = given(trades, caller)
+    beside = given_prices(prices, caller)
     if not isinstance(reference, str):
-        frames.kind_of(reference)  # raises where it is no frame
-        if prices is not None:
+        if beside is not None:
             raise LabError(
                 f"{caller}: reference= and prices= are both frames. Give one of them."
             )
-        prices = reference
+        beside = given_prices(reference, caller)
         reference = "given"
     elif reference not in ("next", "last"):
         raise LabError(
             f"{caller}: reference={reference!r} is not known. Give 'next', 'last', or a frame of prices."
         )
-    kind = kind_of_prices(prices, trades, caller)
+    kind = kind_of_prices(beside, fills)
     nearest: Nearest = "first" if reference == "next" else "last"
     anchor = "ended" if reference == "next" else "began"
     (asked_of,) = rows or ("trades",)
     steps = {
         **(rows or {}),
         **price_steps(
-            prices,
-            caller,
+            beside,
             nearest,
             rows=asked_of,
             source=asked_of,
             kind=kind if reference == "given" else OWN_TRADES,
         ),
-        "lookups": f"-- fills with the moment to look from\nSELECT *, {anchor} AS anchor FROM fills",
+        "lookups": Streamed(
+            f"-- fills with the moment to look from\nSELECT *, {anchor} AS anchor FROM fills"
+        ),
         "found": asof_sql(
             "lookups", nearest, within=parse_tolerance(tolerance, caller)
         ),
@@ -310,25 +313,23 @@ SELECT *, found_price AS reference_price, {worse_sql("price", "found_price")} AS
 FROM found""",
         "costs": "-- with the fee\nSELECT *, price_bps + fee_bps AS all_in_bps FROM priced",
     }
-    keys = by if isinstance(by, Keys) else keys_of(trades, by, caller, *RESERVED)
+    keys = by if isinstance(by, Keys) else keys_of(fills, by, *RESERVED)
     question = question_of_prices(caller, steps, (*SHOWN, "fee_bps"), keys, shown=SHOWN)
-    beside = ("reference_price",)
     return asked(
         question,
-        trades,
-        prices,
+        fills,
+        beside,
         rates,
         by,
         intervals,
-        beside=beside,
+        shown=("reference_price",),
         kind=kind,
         sides=asked_of,
     )
 
 
 def price_steps(
-    prices: Any,
-    caller: str,
+    prices: Given[Any] | None,
     nearest: Nearest,
     *keys: str,
     rows: str = "trades",
@@ -340,7 +341,7 @@ def price_steps(
     Prices before an order are older than the moment ``began``, those after it newer than ``ended``. `source` is the
     step with all fills of these orders, and with the prices where there are no others.
     """
-    began = before_sql(prices, caller)
+    began = before_sql(prices)
     ended = "last_fill"
     if kind == OUTSIDE_PRICES:
         # Never of the order itself, so those up to each fill and after it count.
@@ -348,21 +349,21 @@ def price_steps(
         ended = "moment"
     return {
         "spans": spans_sql(with_prices=prices is not None, trades=source),
-        "known_prices": prices_sql(prices, caller, nearest, *keys, source=source),
-        "fills": f"""
+        "known_prices": prices_sql(prices, nearest, *keys, source=source),
+        "fills": Streamed(f"""
 -- fills with the time of their order
 SELECT * EXCLUDE (first_fill, last_fill), {began} AS began, {ended} AS ended
-FROM ({with_spans_sql(rows)})""",
+FROM ({with_spans_sql(rows)})"""),
     }
 
 
-def taker_steps(prices: Any, kind: str, caller: str) -> dict[str, str]:
+def taker_steps(prices: Given[Any] | None, kind: str) -> dict[str, str]:
     """Return the steps from roles to ``takers``, with ``spans`` and ``known_prices`` of the last price before each."""
     has_trades = prices is not None and kind == OWN_TRADES
     return {
         **TAKEN,
         "spans": spans_sql(with_prices=has_trades),
-        "known_prices": prices_sql(prices, caller, "last"),
+        "known_prices": prices_sql(prices, "last"),
     }
 
 
@@ -387,35 +388,33 @@ def question_of_prices(
 
 def asked(
     question: Question,
-    trades: Any,
-    prices: Any,
+    trades: Given[FrameT],
+    prices: Given[Any] | None,
     rates: Sequence[str],
     by: Any,
     level: float,
     *,
-    beside: Sequence[str] = (),
+    shown: Sequence[str] = (),
     order: str = "",
     kind: str = "",
     tables: Mapping[str, pa.Table] | None = None,
     **estimated: Any,
-) -> Any:
+) -> FrameT:
     """Ask for estimates of rates, from the step ``costs``; without ``by=`` for its rows.
 
-    Rows have the columns `beside` before the rates; `order` is that of rows of one fill. The `kind` of the prices, if
+    Rows have the columns `shown` before the rates; `order` is that of rows of one fill. The `kind` of the prices, if
     given, is the last column.
     """
     check_level(level, question.caller)
     tables = dict(tables or {})
     last = [f"{literal(kind)} AS reference"] if kind else []
     if by is None:
-        shown = ", ".join([*beside, *rates, *last])
-        rows = (
-            f"-- what is shown beside each fill\nSELECT row, {shown} FROM costs {order}"
-        )
+        columns = ", ".join([*shown, *rates, *last])
+        rows = f"-- what is shown beside each fill\nSELECT row, {columns} FROM costs {order}"
         question = replace(question, steps={**question.steps, "rows": rows})
     else:
         question = with_estimates(question, rates, level, columns=last, **estimated)
-        tables["worth"] = worth_by_day(trades, question.caller)
+        tables["worth"] = worth_by_day(trades)
     return noted(ask(question, trades, prices, **tables), kind)
 
 
@@ -430,18 +429,13 @@ def worse_sql(price: str, reference: str, base: str = "") -> str:
     END)::DOUBLE / {base or reference}::DOUBLE"""
 
 
-def kind_of_prices(prices: Any, trades: Any, caller: str) -> str:
+def kind_of_prices(prices: Given[Any] | None, trades: Given[Any]) -> str:
     """Say what prices are: `OWN_TRADES` of this exchange, or `OUTSIDE_PRICES`."""
-    if isinstance(prices, (str, os.PathLike)):
-        raise LabError(
-            f"{caller}: prices from a file are read with lab.tables.prices({str(prices)!r})."
-        )
-    if prices is None or "trade_id" in frames.column_names(prices, caller):
+    if prices is None or "trade_id" in prices.names:
         return OWN_TRADES
     # An outside market shows a fill's price in the same millisecond by chance only.
     found = counts(
         trades,
-        caller,
         ("created_at", "market", "price"),
         prices,
         fills="count(*)",
@@ -452,6 +446,6 @@ def kind_of_prices(prices: Any, trades: Any, caller: str) -> str:
     return OWN_TRADES if found["alike"] > found["fills"] * CHANCE else OUTSIDE_PRICES
 
 
-def noted(answer: Any, kind: str) -> Any:
+def noted(answer: Answer, kind: str) -> Answer:
     """Say under an answer what trades as reference prices mean."""
     return with_note(answer, OWN_TRADES_NOTE if kind == OWN_TRADES else "")

@@ -7,8 +7,7 @@ from typing import Any
 
 import pandas as pd
 
-from loopring_lab.engine import frames
-from loopring_lab.engine.query import as_pandas
+from loopring_lab.engine.ask import given
 from loopring_lab.errors import LabError
 from loopring_lab.fills.comparison import differs_by_flow
 from loopring_lab.fills.estimands import ALL_TAKERS, EVERYBODY, RESULTS
@@ -65,14 +64,13 @@ def describe(comparison: Any) -> Sentences:
     >>> print(lab.fills.describe(lab.fills.compare_venues(trades)))
     Undecided: no market, side and size class has priced taker fills of both venues.
     """
-    caller = "lab.fills.describe"
-    names = frames.column_names(comparison, caller)
-    missing = [name for name in RESULTS if name not in names]
+    found = given(comparison, "lab.fills.describe")
+    missing = [name for name in RESULTS if name not in found.names]
     if missing:
         raise LabError(
-            f"{caller}: the frame has no column {missing[0]!r}. Pass an answer of lab.fills.compare_venues."
+            f"{found.caller}: the frame has no column {missing[0]!r}. Pass an answer of lab.fills.compare_venues."
         )
-    lines = sentences_of_groups(as_pandas(comparison, caller), _sentence)
+    lines = sentences_of_groups(found.to_pandas(), _sentence)
     # An answer without a row has no group to speak of.
     return Sentences("\n".join(lines) or NOTHING)
 

@@ -8,9 +8,11 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from loopring_lab.engine.ask import ask, counts
+from loopring_lab.engine.ask import ask, ask_table, counts, given
 from loopring_lab.engine.groups import literal, several
-from loopring_lab.engine.query import PLACE, Question, collected, run
+from loopring_lab.engine.kinds import FrameT, Given, Trades
+from loopring_lab.engine.question import PLACE, Question
+from loopring_lab.engine.running import run
 from loopring_lab.errors import LabError
 from loopring_lab.tables.listings import POOL_PREFIX
 
@@ -209,7 +211,7 @@ WHERE is_open AND sign IS NOT NULL
 GROUP BY market, account_id"""
 
 
-def with_roles(trades: Any, pools: Any = None) -> Any:
+def with_roles(trades: Trades[FrameT], pools: Any = None) -> FrameT:
     """Fill in the role of each fill where it follows with certainty, and say how it is known.
 
     Relayers send roles since 2023 only. For earlier fills this follows: a pool is always the maker; an
@@ -255,8 +257,8 @@ def with_roles(trades: Any, pools: Any = None) -> Any:
     >>> set(known.loc[known["fill_type"] == "amm", "role"])
     {'taker'}
     """
-    caller = "lab.fills.with_roles"
-    steps, tables = role_steps(trades, caller, pools)
+    fills = given(trades, "lab.fills.with_roles")
+    steps, tables = role_steps(fills, pools)
     steps["rows"] = """
 -- a source that the frame has already stays beside a reported role, so that asking again changes nothing
 SELECT row,
@@ -266,13 +268,12 @@ SELECT row,
         ELSE told_source
     END AS role_source
 FROM told"""
-    question = Question(
-        caller, steps, needs=ROLE_COLUMNS, may_have=("role_source",), shown=None
-    )
-    return ask(question, trades, **tables)
+    may_have = ("role_source",)
+    question = Question(fills.caller, steps, ROLE_COLUMNS, may_have, shown=None)
+    return ask(question, fills, **tables)
 
 
-def one_side(trades: Any) -> Any:
+def one_side(trades: Trades[FrameT]) -> FrameT:
     """Keep one row of each fill: the taker's where the frame holds both sides.
 
     Trades of several accounts hold both rows of a fill between two of them, and a fill that was read twice
@@ -303,23 +304,23 @@ def one_side(trades: Any) -> Any:
     >>> once["trade_id"].is_unique, len(once) < len(trades)
     (True, True)
     """
-    caller = "lab.fills.one_side"
-    steps, tables = role_steps(trades, caller)
+    fills = given(trades, "lab.fills.one_side")
+    steps, tables = role_steps(fills)
     steps["once"] = ONCE
     steps["rows"] = f"-- oldest first\nSELECT row FROM once ORDER BY ({IN_ORDER})"
     question = Question(
-        caller,
+        fills.caller,
         steps,
         needs=ROLE_COLUMNS,
         may_have=ORDERED_BY,
         shown=None,
         is_sorted=True,
     )
-    return ask(question, trades, **tables)
+    return ask(question, fills, **tables)
 
 
 def role_steps(
-    trades: Any, caller: str, pools: Any = None
+    trades: Given[Any], pools: Any = None
 ) -> tuple[dict[str, str], dict[str, pa.Table]]:
     """Return the steps from ``trades`` to ``told``, and the tables that a question with them is asked with.
 
@@ -327,15 +328,19 @@ def role_steps(
     whether makers pay fees, follows from all markets together: that is asked here, unless all roles are reported.
     The question needs `ROLE_COLUMNS` and derives ``ms``.
     """
-    given = _given_role(pools, caller)
-    if not counts(
-        trades, caller, ("role",), unknown="count(*) FILTER (WHERE role IS NULL)"
-    )["unknown"]:
+    caller = trades.caller
+    given_role = _given_role(pools, caller)
+    unknown = "count(*) FILTER (WHERE role IS NULL)"
+    if not counts(trades, ("role",), unknown=unknown)["unknown"]:
         return {
             "told": "-- as reported\nSELECT *, role AS told_role, 'reported' AS told_source FROM trades"
         }, {}
 
-    paired = {"signed": SIGNED.format(given=given), "sides": SIDES, "paired": PAIRED}
+    paired = {
+        "signed": SIGNED.format(given=given_role),
+        "sides": SIDES,
+        "paired": PAIRED,
+    }
     asked = Question(
         caller,
         steps={
@@ -348,7 +353,7 @@ def role_steps(
         },
         needs=ROLE_COLUMNS,
     )
-    evidence = collected(ask(asked, trades, pools=NO_POOLS), caller)
+    evidence = ask_table(asked, trades, pools=NO_POOLS)
     fees_tell = not evidence["makers_pay"][0].as_py()
     still_unknown = -1
     while evidence["sign"].null_count != still_unknown:

@@ -7,7 +7,10 @@ from dataclasses import replace
 from typing import Any
 
 from loopring_lab.engine import sums
+from loopring_lab.engine.ask import given
 from loopring_lab.engine.groups import Keys, keys_of
+from loopring_lab.engine.kinds import FrameT, Trades
+from loopring_lab.engine.question import Large, Streamed
 from loopring_lab.errors import LabError
 from loopring_lab.fees.summary import RESERVED
 
@@ -18,8 +21,8 @@ OWN = ("quantile", "smallest", "largest", "share", "notional_share")
 
 
 def size_profile(
-    trades: Any, quantiles: int = 10, by: str | Sequence[str] | None = None
-) -> Any:
+    trades: Trades[FrameT], quantiles: int = 10, by: str | Sequence[str] | None = None
+) -> FrameT:
     """Split fills into quantiles by size and compare fill types within each.
 
     Size is the notional; sizes in different quote tokens are never compared. Fills of the same size fall in
@@ -61,7 +64,8 @@ def size_profile(
         raise LabError(
             f"{caller}: quantiles={quantiles!r} is not valid. Give a whole number from 1 to {MOST_QUANTILES}."
         )
-    outer = sums.with_key(keys_of(trades, by, caller, *RESERVED, *OWN), "quote")
+    fills = given(trades, caller)
+    outer = sums.with_key(keys_of(fills, by, *RESERVED, *OWN), "quote")
     part = replace(outer, names=(*outer.names, "quantile"), added=("quantile",))
     keys = sums.with_key(part, "fill_type")
     summed = f"""
@@ -94,8 +98,7 @@ WINDOW part AS (PARTITION BY {part.columns("s")})"""
         "sums": summed,
     }
     return sums.asked(
-        trades,
-        caller,
+        fills,
         keys,
         steps,
         shown,
@@ -126,16 +129,16 @@ SELECT {outer.columns()}, notional,
     1 + {quantiles} * ({less}) // {known} AS quantile
 FROM trades
 WHERE notional IS NOT NULL""",
-        "ends": f"""
+        "ends": Large(f"""
 -- the largest size of each quantile but the last
 SELECT {outer.columns()},
     [{largest}] AS ends
 FROM ranked
-GROUP BY ALL""",
-        "sized": f"""
+GROUP BY ALL"""),
+        "sized": Streamed(f"""
 -- fills with their quantile; equal sizes are in the same one
 SELECT t.*,
     CASE {up_to} WHEN notional IS NOT NULL THEN {quantiles} END::BIGINT AS {name}
 FROM trades AS t
-LEFT JOIN ends AS e ON {outer.same("t", "e")}""",
+LEFT JOIN ends AS e ON {outer.same("t", "e")}"""),
     }

@@ -10,12 +10,13 @@ import pandas as pd
 import pyarrow as pa
 
 from loopring_lab.engine import frames
+from loopring_lab.engine.ask import given, given_prices
 from loopring_lab.engine.estimates import quantile
 from loopring_lab.engine.groups import keys_of
-from loopring_lab.engine.query import collected
+from loopring_lab.engine.kinds import FrameT, Trades
 from loopring_lab.fills.comparison import compare_by
 from loopring_lab.fills.estimands import RESULTS
-from loopring_lab.fills.prices import noted
+from loopring_lab.fills.prices import kind_of_prices, noted
 
 COMPARED = (
     "fills",
@@ -33,14 +34,14 @@ COMPARED = (
 
 
 def changes(
-    trades: Any,
+    trades: Trades[FrameT],
     prices: Any = None,
     by: str | Sequence[str] | None = "market",
     every: str = "1mo",
     *,
     horizon: str | pd.Timedelta = "1min",
     intervals: float = 0.95,
-) -> Any:
+) -> FrameT:
     """Compare the venues in each period, with bands that hold in all periods at once.
 
     Parameters
@@ -92,13 +93,15 @@ def changes(
     11 2022-12-01 00:00:00+00:00       -2.650462  undecided
     """
     caller = "lab.research.changes"
-    keys = keys_of(trades, by, caller, *COMPARED, *RESULTS, every=str(every))
+    fills = given(trades, caller)
+    beside = given_prices(prices, caller)
+    kind = kind_of_prices(beside, fills)
+    keys = keys_of(fills, by, *COMPARED, *RESULTS, every=str(every))
     period, *others = keys.names
     keys = replace(keys, names=(*others, period))
 
     def compared(level: float) -> pa.Table:
-        answer = compare_by(keys, trades, prices, horizon, level, None, caller)
-        return collected(answer, caller)
+        return compare_by(keys, fills, beside, kind, horizon, level)
 
     table = frames.to_pandas(compared(intervals))
     # The error is that of a normal interval.
@@ -109,6 +112,5 @@ def changes(
     for end in ("low_bps", "high_bps"):
         table[f"band_{end}"] = together[end]
     table["verdict"] = together["verdict"]
-    answer = frames.to_table(table, caller, [*keys.names, *COMPARED])
-    kind = table["reference"].iloc[0] if len(table) else ""
-    return noted(frames.like(trades, answer), kind)
+    answer = given(table, caller).read([*keys.names, *COMPARED])
+    return noted(fills.like(answer), kind)

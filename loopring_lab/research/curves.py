@@ -10,18 +10,13 @@ import pandas as pd
 import pyarrow as pa
 
 from loopring_lab.arguments import parse_length
-from loopring_lab.engine import frames
-from loopring_lab.engine.ask import ask
+from loopring_lab.engine.ask import ask_table, given, given_prices
 from loopring_lab.engine.asof import asof_sql, too_late_sql, with_spans_sql
 from loopring_lab.engine.estimates import FEWEST, check_level
 from loopring_lab.engine.groups import Keys
-from loopring_lab.engine.query import (
-    LEFT_OUT,
-    as_pandas,
-    collected,
-    finished,
-    without_note,
-)
+from loopring_lab.engine.kinds import FrameT, Given, Trades
+from loopring_lab.engine.notes import LEFT_OUT
+from loopring_lab.engine.question import Large
 from loopring_lab.engine.worth import DAY_SQL, worth_by_day
 from loopring_lab.errors import LabError
 from loopring_lab.fills.estimands import LEAST_CLUSTERS, VENUES, check_cluster
@@ -111,13 +106,13 @@ GROUP BY GROUPING SETS ((cluster, market), (cluster, side), (cluster, hour), (cl
 
 
 def cost_curves(
-    trades: Any,
+    trades: Trades[FrameT],
     prices: Any = None,
     *,
     horizon: str | pd.Timedelta = "1min",
     cluster: str | None = None,
     intervals: float = 0.95,
-) -> Any:
+) -> FrameT:
     """Estimate what orders of each size cost at the AMM pool and on the order book, other things being equal.
 
     The all-in cost of takers' orders is regressed on the logarithm of their size, a curve for each venue, with
@@ -182,22 +177,24 @@ def cost_curves(
     caller = "lab.research.cost_curves"
     check_level(intervals, caller)
     check_cluster(cluster, caller)
-    kind = kind_of_prices(prices, trades, caller)
-    steps, tables = role_steps(trades, caller)
-    steps |= _order_steps(prices, kind, horizon, caller)
-    tables["worth"] = worth_by_day(trades, caller)
+    fills = given(trades, caller)
+    beside = given_prices(prices, caller)
+    kind = kind_of_prices(beside, fills)
+    steps, tables = role_steps(fills)
+    steps |= _order_steps(beside, kind, horizon, caller)
+    tables["worth"] = worth_by_day(fills)
 
     def asked(last: str, **more: pa.Table) -> pd.DataFrame:
         question = question_of_prices(caller, {**steps, "sums": last}, NEEDS, Keys())
-        answer = ask(question, trades, prices, **tables, **more)
-        table: pd.DataFrame = collected(answer, caller).to_pandas()
+        found = ask_table(question, fills, beside, **tables, **more)
+        table: pd.DataFrame = found.to_pandas()
         # In one order on all kinds of frames, so that a fit adds up in the same one.
         return table.sort_values(table.columns.tolist(), ignore_index=True)
 
     found = asked(CELLS)
     cells = _cells_with_curves(found)
     if cells.empty:
-        return _answer(trades, pd.DataFrame(), CURVE)
+        return _answer(fills, pd.DataFrame(), CURVE)
     if cluster is None:
         # A venue without a curve has no band either.
         cluster = _widest(found[found["fill_type"].isin(cells["fill_type"])])
@@ -236,10 +233,10 @@ def cost_curves(
             "orders": orders,
         }
         drawn.append(pd.DataFrame(curve).assign(**about))
-    return noted(_answer(trades, pd.concat(drawn), CURVE), kind)
+    return noted(_answer(fills, pd.concat(drawn), CURVE), kind)
 
 
-def crossing(curves: Any) -> Any:
+def crossing(curves: Trades[FrameT]) -> FrameT:
     """Find the size at which the cheaper venue changes, from `cost_curves`.
 
     Parameters
@@ -272,16 +269,15 @@ def crossing(curves: Any) -> Any:
        size smaller larger                                  reason
     0   NaN    pool   pool  the curves do not cross at these sizes
     """
-    caller = "lab.research.crossing"
-    names = frames.column_names(curves, caller)
-    frames.check_columns(list(CURVE)[:-1], names, caller)
-    table = as_pandas(curves, caller)
+    given_curves = given(curves, "lab.research.crossing")
+    given_curves.check(list(CURVE)[:-1])
+    table = given_curves.to_pandas()
     is_difference = table["venue"] == DIFFERENCE
     known = table[is_difference].dropna(subset=["cost_bps"])
     found = _crossing_of(known.sort_values("size"))
     quotes = table["quote"].dropna()
     found["quote"] = quotes.iloc[0] if len(quotes) else None
-    return _answer(curves, pd.DataFrame([found]), CROSSING)
+    return _answer(given_curves, pd.DataFrame([found]), CROSSING)
 
 
 def _crossing_of(difference: pd.DataFrame) -> dict[str, Any]:
@@ -333,7 +329,9 @@ def _root(logs: np.ndarray, values: np.ndarray, place: int) -> float:
     return float(np.exp(root))
 
 
-def _order_steps(prices: Any, kind: str, horizon: Any, caller: str) -> dict[str, str]:
+def _order_steps(
+    prices: Given[Any] | None, kind: str, horizon: Any, caller: str
+) -> dict[str, str]:
     """Return the steps from roles to ``orders``: what each taker's order paid at each venue, and its size."""
     length = parse_length(horizon, caller, "horizon")
     if not length:
@@ -341,7 +339,7 @@ def _order_steps(prices: Any, kind: str, horizon: Any, caller: str) -> dict[str,
             f"{caller}: horizon={horizon!r} leaves no time for a price. Give one such as '1min'."
         )
     return {
-        **taker_steps(prices, kind, caller),
+        **taker_steps(prices, kind),
         "anchored": f"""
 -- takers' fills; prices from `anchor` on are too late
 SELECT *,
@@ -358,7 +356,7 @@ SELECT *,
     END + fee_bps AS cost
 FROM found
 LEFT JOIN worth ON quote = token AND {DAY_SQL} = worth.day""",
-        "orders": f"""
+        "orders": Large(f"""
 -- an order is one decision: what it paid, weighted by value, at each venue where it was filled
 SELECT market, side, fill_type,
     order_id AS "order",
@@ -370,7 +368,7 @@ SELECT market, side, fill_type,
     fsum(value * cost) / fsum(value) AS cost
 FROM costs
 WHERE value > 0 AND isfinite(cost)
-GROUP BY market, side, fill_type, order_id""",
+GROUP BY market, side, fill_type, order_id"""),
     }
 
 
@@ -431,8 +429,10 @@ def _unit_of(worth: pa.Table) -> str | None:
     return None
 
 
-def _answer(trades: Any, rows: pd.DataFrame, columns: dict[str, pa.DataType]) -> Any:
+def _answer(
+    trades: Given[FrameT], rows: pd.DataFrame, columns: dict[str, pa.DataType]
+) -> FrameT:
     """Return rows as a frame of the same kind as `trades`, null where they lack a column or a value."""
     whole = rows.reindex(columns=list(columns))
     table = pa.Table.from_pandas(whole, pa.schema(columns), preserve_index=False)
-    return finished(frames.like(trades, without_note(table)), table)
+    return trades.answered(table)

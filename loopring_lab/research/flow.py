@@ -7,11 +7,12 @@ from typing import Any
 import pandas as pd
 
 from loopring_lab.arguments import parse_tolerance
-from loopring_lab.engine.ask import ask
+from loopring_lab.engine.ask import ask, ask_table, given, given_prices
 from loopring_lab.engine.asof import asof_sql
 from loopring_lab.engine.estimates import check_level, quantile
 from loopring_lab.engine.groups import keys_of
-from loopring_lab.engine.query import Question, collected
+from loopring_lab.engine.kinds import FrameT, Trades
+from loopring_lab.engine.question import Question
 from loopring_lab.errors import LabError
 from loopring_lab.fills.prices import (
     OUTSIDE_PRICES,
@@ -95,12 +96,12 @@ LEFT JOIN flows AS f ON CASE told_role WHEN 'taker' THEN t.account_id ELSE o.tak
 
 
 def with_flow(
-    trades: Any,
+    trades: Trades[FrameT],
     prices: Any,
     *,
     tolerance: str | pd.Timedelta | None = "5min",
     intervals: float = 0.95,
-) -> Any:
+) -> FrameT:
     """Say of each fill whether its taker is an arbitrageur or a user.
 
     An arbitrageur trades because a price is wrong; a user, because he wants the other token. What the two pay is not
@@ -165,21 +166,21 @@ def with_flow(
     """
     caller = "lab.research.with_flow"
     check_level(intervals, caller)
-    if prices is None or kind_of_prices(prices, trades, caller) == OWN_TRADES:
+    fills = given(trades, caller)
+    beside = given_prices(prices, caller)
+    if kind_of_prices(beside, fills) == OWN_TRADES:
         raise LabError(
             f"{caller}: prices= are no prices of an outside market, and trades of this exchange cannot show that its "
             "prices are wrong. Pass client.outside_prices(trades), or lab.tables.prices(file)."
         )
-    keys = keys_of(trades, "account_id", caller)
+    keys = keys_of(fills, "account_id")
     group = keys.columns()
-    roles, tables = role_steps(trades, caller)
+    roles, tables = role_steps(fills)
     within = parse_tolerance(tolerance, caller)
     steps = {
         **roles,
         "once": ONCE,
-        **price_steps(
-            prices, caller, "last", rows="once", source="once", kind=OUTSIDE_PRICES
-        ),
+        **price_steps(beside, "last", rows="once", source="once", kind=OUTSIDE_PRICES),
         "traded": TRADED,
         "found": asof_sql("traded", "last", within=within),
         "gained": GAINED.format(worse=worse_sql("price", "found_price")),
@@ -190,11 +191,11 @@ def with_flow(
     needs = (*ROLE_COLUMNS, "price", "notional", "fee_bps")
     judged = question_of_prices(caller, steps, needs, keys)
     # Accounts trade in several markets, so verdicts are known before any fill has one.
-    flows = collected(ask(judged, trades, prices, **tables), caller)
+    flows = ask_table(judged, fills, beside, **tables)
     shown = Question(
         caller,
         {**roles, "takers": TAKERS, "rows": ROWS},
         needs=ROLE_COLUMNS,
         shown=None,
     )
-    return ask(shown, trades, flows=flows, **tables)
+    return ask(shown, fills, flows=flows, **tables)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from loopring_lab.engine.ask import ask, counts
+from loopring_lab.engine.ask import ask, counts, given, given_prices
 from loopring_lab.engine.asof import PRICE_COLUMNS, asof_sql, before_sql, prices_sql
 from loopring_lab.engine.groups import Keys, keys_of, length_sql, literal, period_sql
-from loopring_lab.engine.query import PLACE, PLACE_BITS, Question
+from loopring_lab.engine.kinds import FrameT, Given, Trades
+from loopring_lab.engine.question import PLACE, PLACE_BITS, Question, Streamed
 from loopring_lab.errors import LabError
 from loopring_lab.fills.prices import OUTSIDE_PRICES, kind_of_prices, noted
 from loopring_lab.research.reserves import (
@@ -39,13 +40,13 @@ NEEDS = (
 
 
 def liquidity(
-    trades: Any,
+    trades: Trades[FrameT],
     balances: Any = None,
     prices: Any = None,
     *,
     every: str = "1d",
     pool_fee_bps: int = 20,
-) -> Any:
+) -> FrameT:
     """Compute what a pool's liquidity earned, by day: fees, losses to rebalancing, and the change of its value.
 
     A liquidity provider owns a share of a pool, and earns that share of everything here. The value of the
@@ -125,26 +126,27 @@ def liquidity(
     True
     """
     caller = "lab.research.liquidity"
-    keys = keys_of(
-        trades, ["account_id", "market", "base", "quote"], caller, every=str(every)
-    )
+    fills = given(trades, caller)
+    beside = given_prices(prices, caller)
+    pool = ["account_id", "market", "base", "quote"]
+    keys = keys_of(fills, pool, every=str(every))
     check_fee(pool_fee_bps, caller)
-    _check_pools(trades, caller)
-    kind = "" if prices is None else kind_of_prices(prices, trades, caller)
+    _check_pools(fills)
+    kind = "" if prices is None else kind_of_prices(beside, fills)
     # A pool's fills come from its balances where these are known, since trades may lack some; else from trades.
     steps = {"own": OWN}
     tables = {}
     if balances is None:
         steps["events"] = FILLS_ALONE
     else:
-        tables["ledger"] = ledger_of(balances, caller)
+        tables["ledger"] = ledger_of(given(balances, f"{caller}: balances="))
         steps |= MOVES | PLACED
     steps |= {
         "legs": LEGS,
         "charged": charged_sql(pool_fee_bps),
         "marks": marks_sql(str(every)),
     }
-    steps |= _price_steps(prices, kind, caller)
+    steps |= _price_steps(beside, kind)
     steps |= {
         "valued": VALUED,
         "worths": WORTH,
@@ -160,10 +162,10 @@ def liquidity(
         keys=keys,
         price_may_have=PRICE_COLUMNS,
     )
-    return noted(ask(question, trades, prices, **tables), kind)
+    return noted(ask(question, fills, beside, **tables), kind)
 
 
-def _price_steps(prices: Any, kind: str, caller: str) -> dict[str, str]:
+def _price_steps(prices: Given[Any] | None, kind: str) -> dict[str, str]:
     """Return the steps that put prices beside ``marks``; the last, ``begun``, is where a position begins."""
     if prices is None:
         no_prices = "-- without prices no value is known\nSELECT *, NULL::HUGEINT AS found_price FROM marks"
@@ -171,10 +173,12 @@ def _price_steps(prices: Any, kind: str, caller: str) -> dict[str, str]:
     # An outside price of the same millisecond counts; a trade of the exchange must be older than the fill.
     anchor = "first_fill + 1"
     if kind != OUTSIDE_PRICES:
-        anchor = before_sql(prices, caller)
+        anchor = before_sql(prices)
     return {
-        "known_prices": prices_sql(prices, caller, "last"),
-        "lookups": f"-- the moments to look from\nSELECT *, {anchor} AS anchor FROM marks",
+        "known_prices": prices_sql(prices, "last"),
+        "lookups": Streamed(
+            f"-- the moments to look from\nSELECT *, {anchor} AS anchor FROM marks"
+        ),
         "priced": asof_sql("lookups", "last"),
         # Balances before the first price have no value; a fill among them is counted as unpriced.
         "begun": "-- moments with a value\nSELECT * FROM priced WHERE is_fill OR found_price IS NOT NULL",
@@ -570,17 +574,16 @@ FROM opened
 {keys.sorted_by()}"""
 
 
-def _check_pools(trades: Any, caller: str) -> None:
+def _check_pools(trades: Given[Any]) -> None:
     """Raise a `LabError` where trades have no fills of a pool."""
     found = counts(
         trades,
-        caller,
         ("fill_type", "role"),
         rows="count(*)",
         own="count(*) FILTER (WHERE fill_type = 'amm' AND role = 'maker')",
     )
     if found["rows"] and not found["own"]:
         raise LabError(
-            f"{caller}: these trades have no fills of a pool. Give client.trades(account_id) of a pool's account; "
-            "where rows have no role, lab.fills.with_roles(trades) fills it in."
+            f"{trades.caller}: these trades have no fills of a pool. Give client.trades(account_id) of a pool's "
+            "account; where rows have no role, lab.fills.with_roles(trades) fills it in."
         )

@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from loopring_lab.amounts.scaling import combined, with_scale
 from loopring_lab.engine import frames
+from loopring_lab.engine.kinds import Given
 from loopring_lab.errors import LabError
 
 BALANCES = (
@@ -75,12 +76,10 @@ def check_fee(pool_fee_bps: Any, caller: str) -> None:
         )
 
 
-def ledger_of(balances: Any, caller: str) -> pa.Table:
+def ledger_of(balances: Given[Any]) -> pa.Table:
     """Return balances with ``ms``, amounts as whole numbers of 1e-18 units, and both tokens' smallest unit in these."""
-    names = frames.column_names(balances, caller)
-    frames.check_columns(BALANCES, names, f"{caller}: balances=", balances)
-    there = [name for name in OPTIONAL if name in names]
-    table = frames.to_table(balances, caller, [*BALANCES, *there])
+    there = [name for name in OPTIONAL if name in balances.names]
+    table = balances.read_exact([*BALANCES, *there])
     moments = table["created_at"].cast(frames.TIMESTAMP)
     columns = {
         "market": table["market"].cast(pa.string()),
@@ -92,8 +91,7 @@ def ledger_of(balances: Any, caller: str) -> pa.Table:
         columns[name] = table[name].cast(pa.int64())
     for side in ("base", "quote"):
         name = f"{side}_balance"
-        amounts = combined(frames.exact(table[name], name, caller))
-        columns[name] = with_scale(amounts, WHOLE)
+        columns[name] = with_scale(combined(table[name]), WHOLE)
         decimals = table[f"{side}_decimals"].to_numpy().astype(np.int64)
         zeros = np.clip(PLACES - decimals, 0, PLACES)
         columns[f"{side}_unit"] = pa.array(10**zeros)

@@ -9,18 +9,13 @@ import pyarrow as pa
 
 from loopring_lab.amounts.arithmetic import AMOUNT_TYPE
 from loopring_lab.amounts.scaling import from_integers, to_integers
-from loopring_lab.engine import frames
-from loopring_lab.engine.ask import ask
+from loopring_lab.engine.ask import ask, ask_table, given
 from loopring_lab.engine.asof import asof_sql, before_sql
 from loopring_lab.engine.estimates import check_level, with_estimates
 from loopring_lab.engine.groups import EVERYTHING, Keys, keys_of, several
-from loopring_lab.engine.query import (
-    ORDER_COLUMNS,
-    PLACE,
-    Question,
-    collected,
-    with_note,
-)
+from loopring_lab.engine.kinds import FrameT, Given, Trades
+from loopring_lab.engine.notes import with_note
+from loopring_lab.engine.question import ORDER_COLUMNS, PLACE, Large, Prices, Question
 from loopring_lab.engine.worth import worth_by_day
 from loopring_lab.errors import LabError
 from loopring_lab.fills.comparison import SIZE_CLASS
@@ -77,14 +72,14 @@ GROUP BY market, moment"""
 
 
 def pool_quotes(
-    orders: Any,
+    orders: Trades[FrameT],
     balances: Any,
     by: str | Sequence[str] | None = None,
     *,
     pool_fee_bps: int = 20,
     taker_fee_bps: float = 10,
     intervals: float = 0.95,
-) -> Any:
+) -> FrameT:
     """Ask what each order that took the book would have cost at the pool at that moment: its opportunity cost.
 
     Parameters
@@ -158,8 +153,10 @@ def pool_quotes(
     check_fees(pool_fee_bps, taker_fee_bps, CALLER)
     if by is not None:
         by = several(by)
-    quoted = quoted_orders(orders, balances, by, pool_fee_bps)
-    answer = compared(orders, quoted, by, taker_fee_bps, intervals)
+    fills = given(orders, CALLER)
+    reserves = given(balances, f"{CALLER}: balances=")
+    quoted = quoted_orders(fills, reserves, by, pool_fee_bps)
+    answer = compared(fills, quoted, by, taker_fee_bps, intervals)
     unquoted = quoted["pool_quote"].null_count
     note = ""
     if unquoted:
@@ -167,21 +164,19 @@ def pool_quotes(
             f"{unquoted:,} of {len(quoted):,} orders have no quote: no reserves of a pool are known just before "
             "them, they are more than the pool held, or an amount is not known."
         )
-    return with_note(frames.like(orders, answer), note)
+    return with_note(fills.like(answer), note)
 
 
 def quoted_orders(
-    trades: Any,
-    balances: Any,
+    trades: Given[Any],
+    balances: Given[Any],
     by: str | Sequence[str] | None,
     pool_fee_bps: int,
 ) -> pa.Table:
     """Return each taker's order on the book with the pool's quote, and the columns that it is grouped by."""
-    names = frames.column_names(balances, CALLER)
-    frames.check_columns(BALANCES, names, f"{CALLER}: balances=", balances)
     # Orders have some columns of their own; others are those of their trades.
     own = [name for name in by or () if name not in OF_ORDERS]
-    found = _with_reserves(trades, balances, keys_of(trades, own, CALLER, *TAKEN))
+    found = _with_reserves(trades, balances, keys_of(trades, own, *TAKEN))
     return _with_quotes(found, pool_fee_bps)
 
 
@@ -194,9 +189,9 @@ def check_fees(pool_fee_bps: Any, taker_fee_bps: Any, caller: str) -> None:
         )
 
 
-def _with_reserves(trades: Any, balances: Any, keys: Keys) -> pa.Table:
+def _with_reserves(trades: Given[Any], balances: Given[Any], keys: Keys) -> pa.Table:
     """Return each taker's order on the book with the reserves of the pool just before it."""
-    roles, tables = role_steps(trades, CALLER)
+    roles, tables = role_steps(trades)
     own = "".join(f", min({name}) AS {name}" for name in (EVERYTHING, *keys.aliases))
     steps = {
         **roles,
@@ -207,7 +202,7 @@ SELECT *,
     {STORAGE_ID} AS storage
 FROM once
 WHERE told_role = 'taker' AND fill_type = 'dex' AND market IS NOT NULL""",
-        "orders": f"""
+        "orders": Large(f"""
 -- the orders, with the moment of their first fill on the book; amounts are unknown if that of any fill is, and fills
 -- of unknown orders are no order
 SELECT market, side, base, quote, fee_token, account_id, order_hash,
@@ -222,15 +217,15 @@ SELECT market, side, base, quote, fee_token, account_id, order_hash,
     CASE WHEN count(*) = count(notional) THEN sum(notional) END AS notional,
     CASE WHEN count(*) = count(fee) THEN sum(fee) END AS fee
 FROM filed
-GROUP BY ALL""",
+GROUP BY ALL"""),
         "classed": f"""
 -- with the class of their size in the market; reserves must be older than `anchor`
 SELECT *,
-    {before_sql(balances, CALLER)} AS anchor,
+    {before_sql(balances)} AS anchor,
     CASE WHEN size > 0 THEN 1 + {SIZE_CLASS} END AS size_class
 FROM orders
 WINDOW by_size AS (PARTITION BY market, size > 0 ORDER BY size)""",
-        "known_prices": KNOWN_STATES,
+        "known_prices": Prices(KNOWN_STATES),
         "found": asof_sql("classed", "last"),
         "sums": f"""
 -- with the reserves, in tokens
@@ -255,7 +250,7 @@ ORDER BY first_fill, first, market, side, account_id, order_hash, storage_id, si
         keys=keys,
         price_needs=BALANCES,
     )
-    return collected(ask(question, trades, balances, **tables), CALLER)
+    return ask_table(question, trades, balances, **tables)
 
 
 def _with_quotes(orders: pa.Table, pool_fee_bps: int) -> pa.Table:
@@ -337,7 +332,7 @@ def _round_down(amount: int) -> int:
 
 
 def compared(
-    trades: Any,
+    trades: Given[Any],
     orders: pa.Table,
     by: str | Sequence[str] | None,
     taker_fee_bps: float,
@@ -369,6 +364,7 @@ FROM trades"""
     named = orders.rename_columns(
         ["created_at" if name == "first" else name for name in orders.column_names]
     )
+    rows = given(named, CALLER)
     needs = (
         "created_at",
         "market",
@@ -387,10 +383,11 @@ FROM trades"""
             f"-- the rates of each order\nSELECT row, {', '.join(RATES)} FROM costs"
         )
         question = Question(CALLER, steps, needs, shown=None)
-        return ask(question, named).rename_columns([*orders.column_names, *RATES])
-    keys = keys_of(named, by, CALLER, *TAKEN)
+        found = ask(question, rows)
+        return found.rename_columns([*orders.column_names, *RATES])
+    keys = keys_of(rows, by, *TAKEN)
     question = Question(CALLER, steps, needs, ("trade_id",), keys=keys)
     question = with_estimates(
         question, RATES, level, fills="fills", missing="unquoted", sides="costs"
     )
-    return ask(question, named, worth=worth_by_day(trades, CALLER))
+    return ask(question, rows, worth=worth_by_day(trades))

@@ -6,8 +6,7 @@ from typing import Any
 
 import pandas as pd
 
-from loopring_lab.engine import frames
-from loopring_lab.engine.query import as_pandas
+from loopring_lab.engine.ask import given
 from loopring_lab.errors import LabError
 from loopring_lab.fills.sentences import interval_in_words, rounded, sentences_of_groups
 from loopring_lab.interactive.prose import Sentences
@@ -47,15 +46,15 @@ def describe(answer: Any) -> Sentences:
     >>> "Fees, assumed: " in lab.research.describe(days)
     True
     """
-    caller = "lab.research.describe"
-    names = set(frames.column_names(answer, caller))
+    found = given(answer, "lab.research.describe")
+    names = set(found.names)
     is_of_pools = names.issuperset(earnings.NEEDED)
     if not is_of_pools and not names.issuperset(QUOTED):
         raise LabError(
-            f"{caller}: the frame is no answer of lab.research.liquidity, nor of lab.research.pool_quotes with by=. "
-            "Pass one of these, such as that of pool_quotes with by=[]."
+            f"{found.caller}: the frame is no answer of lab.research.liquidity, nor of lab.research.pool_quotes with "
+            "by=. Pass one of these, such as that of pool_quotes with by=[]."
         )
-    table = as_pandas(answer, caller)
+    table = found.to_pandas()
     if is_of_pools:
         return Sentences("\n".join(earnings.sentences(table)) or "No fills of a pool.")
     lines = sentences_of_groups(table, _of_quotes)

@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from loopring_lab.amounts.scaling import WHOLE
 from loopring_lab.amounts.series import as_series
 from loopring_lab.arguments import parse_account_id
-from loopring_lab.engine import query
+from loopring_lab.engine.running import run
 from loopring_lab.rollup import block_frames
 
 if TYPE_CHECKING:
@@ -290,4 +290,4 @@ def _ask(
     tables["carried"] = carried
     tables["wanted"] = pa.table({"account": pa.array(accounts, NUMBERS)})
     tables["runs"] = pa.table({"block": numbers, "run": run_of})
-    return query.run(STEPS + last_steps, "balances", **tables)
+    return run(STEPS + last_steps, "balances", **tables)

@@ -10,7 +10,7 @@ import pandas as pd
 import pyarrow as pa
 
 from loopring_lab.amounts.series import as_series
-from loopring_lab.engine import query
+from loopring_lab.engine import running
 from loopring_lab.rollup import balances, block_frames
 from loopring_lab.rollup.blocks import Blocks
 from loopring_lab.tables.listings import to_utc
@@ -120,7 +120,7 @@ def pool_balances(
         root = ends[-1]
         run = int(runs.max(initial=run))
         first += len(runs)
-    found = query.run(
+    found = running.run(
         STEPS,
         "pool_balances",
         movements=pa.concat_tables(moved),

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 import pandas as pd
 
-from loopring_lab.engine.frames import check_columns
+from loopring_lab.engine.ask import given
 from loopring_lab.errors import LabError
 from loopring_lab.sources.client import Client
 from loopring_lab.sources.trade_source import is_trade_source
@@ -114,7 +114,7 @@ class Explorer(WidgetState):
                 "client.trades(...)."
             )
         else:
-            check_columns(NEEDED_COLUMNS, list(source), widget, source)
+            given(source, widget).check(NEEDED_COLUMNS)
             # Taken in silence, it would look like a filter.
             if "account" in choices:
                 raise LabError(

@@ -18,7 +18,7 @@ from support.wire_rows import page, row, whole
 import loopring_lab as lab
 from loopring_lab.archive import Archive
 from loopring_lab.engine import database, portable, set_memory
-from loopring_lab.engine.query import collected as as_table
+from loopring_lab.engine.ask import given
 from loopring_lab.errors import ArchiveError, DiskRefused, LabError
 from loopring_lab.origin import Source
 from loopring_lab.relayer import Relayer
@@ -38,7 +38,7 @@ def engine(request):
 
 def collected(frame):
     """Take any engine's frame as pandas, times as whole milliseconds."""
-    table = as_table(frame, "test")
+    table = given(frame, "test").read()
     assert table.schema.field("size").type == pa.decimal128(38, 18)
     assert table.schema.field("created_at").type.tz in ("UTC", "Etc/UTC")
     moments = table["created_at"].cast(pa.timestamp("ms", "UTC")).cast(pa.int64())

@@ -13,7 +13,7 @@ from support.engines import ENGINES, assert_same, on, without_warnings
 from support.questions import NOT_BY_MARKET, QUESTIONS, Ask
 
 import loopring_lab as lab
-from loopring_lab.engine import query
+from loopring_lab.engine import running
 from loopring_lab.errors import LabError
 
 BEFORE_1970 = pd.Timedelta(days=60 * 365)
@@ -60,7 +60,7 @@ def answer(ask: Ask, engine: str, frame: pd.DataFrame) -> Any:
 @pytest.mark.parametrize(("engine", "question"), ASKED)
 def test_every_engine_gives_the_same_digits(engine, question, monkeypatch):
     # An archive looks up prices as it does among 10 million trades: market by market.
-    monkeypatch.setattr(query, "ROWS_OF_A_PART", 1)
+    monkeypatch.setattr(running, "ROWS_OF_A_PART", 1)
     if engine == "spark" and question in NOT_BY_MARKET:
         with pytest.raises(LabError, match="needs the rows of all markets at once"):
             answer(QUESTIONS[question], engine, adversarial())

@@ -19,7 +19,7 @@ from support.interrupts import interrupted, may_drop_an_interrupt
 from support.trade_histories import many
 
 import loopring_lab as lab
-from loopring_lab.engine import query, session
+from loopring_lab.engine import running, session
 from loopring_lab.errors import LabError
 
 HOLD = """
@@ -234,8 +234,8 @@ def test_ctrl_c_ends_a_query_at_once_and_the_next_one_answers() -> None:
     """DuckDB would see it between its own tasks, in the main thread only."""
     forever = "SELECT sum(hash(a + b)) FROM range(10_000_000) AS s(a), range(10_000_000) AS t(b)"
     with interrupted(0.5):
-        query.run(forever, "test")
-    assert query.run("SELECT 1 AS one", "test").to_pylist() == [{"one": 1}]
+        running.run(forever, "test")
+    assert running.run("SELECT 1 AS one", "test").to_pylist() == [{"one": 1}]
 
 
 def test_lookups_of_a_source_of_unknown_length_compare_no_pairs(

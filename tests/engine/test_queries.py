@@ -18,7 +18,7 @@ import loopring_lab as lab
 from loopring_lab.amounts import LIMIT, to_units
 from loopring_lab.engine import portable
 from loopring_lab.engine.groups import EVERYTHING
-from loopring_lab.engine.query import BOTH_SIDES
+from loopring_lab.engine.notes import BOTH_SIDES
 from loopring_lab.errors import AmountError, LabError
 
 ROGUE = '"; DROP TABLE trades; --'

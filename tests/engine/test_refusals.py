@@ -59,10 +59,6 @@ REFUSED: dict[str, tuple[Callable[[pd.DataFrame], Any], str]] = {
         lambda f: lab.fills.all_in_cost(f, prices=f.set_index("created_at")),
         r"prices=: the frame has no column 'created_at'. Its index has that name",
     ),
-    "by lists": (
-        lambda f: lab.fees.summary(f.assign(tags=[["a"]] * len(f)), by="tags"),
-        r"'tags' is list.* cannot be ordered",
-    ),
     "wrong every": (
         lambda f: lab.fees.over_time(f, "1M"),
         r"every='1M' is not a period. Give a number and a unit",
@@ -82,12 +78,6 @@ REFUSED: dict[str, tuple[Callable[[pd.DataFrame], Any], str]] = {
             f.assign(desk=pd.arrays.SparseArray([0] * len(f))), by="desk"
         ),
         r"Sparse pandas data \(column desk\) not supported\. Clean that column first",
-    ),
-    "half floats": (
-        lambda f: lab.fees.summary(
-            f.assign(desk=f["fee_bps"].astype("float16")), by="desk"
-        ),
-        r"DuckDB cannot take a type that a column has .*Convert the columns",
     ),
     "unknown token": (
         lambda f: lab.fees.in_token(f, "ETHH"),

@@ -428,8 +428,6 @@ def test_a_verdict_is_that_of_every_line_that_may_apply(known, bps, verdict):
     fill = one_fill(size, size * bps // 10_000, createdAt="60000").assign(**known)
     found = lab.fees.schedule_check(fill, LINES)
     assert found["verdict"].tolist() == [verdict] * (verdict is not None)
-    counts = lab.fees.schedule_lines(fill, LINES)[["fills", "above", "unknown"]].sum()
-    assert counts.tolist() == [1, verdict == "above", verdict == "unknown"]
 
 
 def test_fills_without_a_line_are_refused_left_out_or_given_a_rate(history):
@@ -531,11 +529,9 @@ def test_portable_refuses_what_other_engines_cannot_hold(history):
     frame = history.head(4)
     with pytest.raises(
         LabError,
-        match=r"takes a pandas or pyarrow frame. A polars frame needs no conversion",
+        match=r"takes a pandas or pyarrow frame. Frames of other engines need no",
     ):
         portable(on("polars", frame))
-    with pytest.raises(LabError, match=r"expected a trades DataFrame, got list"):
-        portable([1])
     with pytest.raises(
         LabError, match=r"a time is finer than a millisecond. Round it down with"
     ):

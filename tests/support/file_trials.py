@@ -24,7 +24,7 @@ import loopring_lab as lab
 from loopring_lab.archive import Archive, merge
 from loopring_lab.archive.rows import as_stored
 from loopring_lab.columns import TRADES
-from loopring_lab.engine.frames import portable
+from loopring_lab.engine import portable
 from loopring_lab.errors import LabError
 from loopring_lab.origin import Source
 from loopring_lab.relayer import Relayer

@@ -21,7 +21,6 @@ NEEDED: dict[str, dict[str, Any]] = {
     "over_time": {"every": "1w"},
     "in_token": {"token": "ETH"},
     "schedule_check": {"schedule": [{"fill_type": "amm", "bps": 10}, {"bps": 20}]},
-    "schedule_lines": {"schedule": [{"fill_type": "amm", "bps": 10}, {"bps": 20}]},
     "with_flow": {"prices": lambda client, trades: client.outside_prices(trades)},
     "pool_quotes": {"balances": lambda client, trades: _reserves(trades)},
 }

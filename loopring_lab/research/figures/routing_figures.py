@@ -8,16 +8,12 @@ from typing import Any
 import pandas as pd
 from matplotlib.axes import Axes
 
+from loopring_lab.engine.ask import given
+from loopring_lab.engine.frames import to_pandas
 from loopring_lab.engine.groups import several
 from loopring_lab.errors import LabError
 from loopring_lab.figures import style
-from loopring_lab.figures.answers import (
-    MOST_LINES,
-    all_and_groups,
-    as_pandas,
-    by_names,
-    weighted,
-)
+from loopring_lab.figures.answers import MOST_LINES, all_and_groups, by_names, weighted
 from loopring_lab.figures.marks import Figure, keep
 from loopring_lab.figures.style import drawing
 from loopring_lab.figures.words import format_count, format_estimate
@@ -71,17 +67,19 @@ def routing(
     <Figure size 900x392 with 1 Axes>
     """
     caller = "lab.research.figures.routing"
-    given = several(by)
+    names = several(by)
     check_fees(pool_fee_bps, taker_fee_bps, caller)
     # Orders are looked up once, and averaged twice, as `research.pool_quotes` would do either.
-    orders = quoted_orders(trades, balances, given, pool_fee_bps)
+    fills = given(trades, caller)
+    reserves = given(balances, f"{caller}: balances=")
+    orders = quoted_orders(fills, reserves, names, pool_fee_bps)
 
     def averaged(by: list[str]) -> pd.DataFrame:
-        answer = as_pandas(compared(trades, orders, by, taker_fee_bps, LEVEL))
+        answer = to_pandas(compared(fills, orders, by, taker_fee_bps, LEVEL))
         return answer.assign(quoted=answer["orders"] - answer["unquoted"])
 
     overall = averaged([])
-    table = averaged(given)
+    table = averaged(names)
     # A group without any quote has nothing to draw.
     known = table[table["quoted"] > 0]
     if known.empty:
@@ -89,7 +87,7 @@ def routing(
             f"{caller}: no order on the book has a quote, as no reserves of a pool are known just before one. Pass "
             "the balances of the same blocks as the trades."
         )
-    shown = all_and_groups(overall, known, given, "quoted")
+    shown = all_and_groups(overall, known, names, "quoted")
     everything = shown.iloc[0]
     quoted = (
         f"{everything['quoted']:,} of {format_count(everything['orders'], 'order')}"
@@ -98,7 +96,7 @@ def routing(
     note += f"\nhollow: may be 0; fees: {pool_fee_bps:g} bps to the pool, {taker_fee_bps:g} bps to the exchange"
     if len(known) > MOST_LINES:
         note += f"; the {MOST_LINES} groups of {len(known)} with most orders"
-    title = f"Orders on the book against the pool's quote{by_names(given)}"
+    title = f"Orders on the book against the pool's quote{by_names(names)}"
     estimates = weighted(shown, "opportunity_bps")
     estimates["verdict"] = "undecided"
     estimates.loc[estimates["low"] > 0, "verdict"] = "pool"

@@ -1,0 +1,55 @@
+"""Notes under an answer, which `lab.show` prints, and the columns of answers that they are made of."""
+
+from __future__ import annotations
+
+from typing import TypeVar
+
+import pandas as pd
+import pyarrow as pa
+
+Answer = TypeVar("Answer")
+
+# A column of answers that never reaches the user: of how many fills in all of the trades both sides are counted.
+BOTH_SIDES = "both sides of all trades"
+# Another one: how many fills count nowhere, as their taker or their venue is unknown.
+LEFT_OUT = "fills left out"
+
+
+def without_note(found: pa.Table) -> pa.Table:
+    """Leave out the columns that only the notes under an answer are made of."""
+    return found.select([name for name in found.column_names if name not in NOTES])
+
+
+def finished(result: Answer, found: pa.Table) -> Answer:
+    """Add the notes that an answer has columns for."""
+    for name, note in NOTES.items():
+        if name in found.column_names and len(found):
+            result = with_note(result, note(found[name][0].as_py() or 0))
+    return result
+
+
+def with_note(result: Answer, note: str) -> Answer:
+    """Add a note to a pandas frame; other kinds of frames carry none."""
+    if note and isinstance(result, pd.DataFrame):
+        notes = [*result.attrs.get("notes", []), note]
+        result.attrs["notes"] = list(dict.fromkeys(notes))
+    return result
+
+
+def note_on_both_sides(count: int) -> str:
+    """Say of how many fills both sides are counted; empty where of none."""
+    if not count:
+        return ""
+    fills = "1 fill" if count == 1 else f"{count:,} fills"
+    return f"Both sides of {fills} are counted; lab.fills.one_side(trades) counts each fill once."
+
+
+def note_on_left_out(count: int) -> str:
+    """Say how many fills count nowhere; empty where none."""
+    if not count:
+        return ""
+    fills = "1 fill is" if count == 1 else f"{count:,} fills are"
+    return f"{fills} left out: taker or type unknown."
+
+
+NOTES = {BOTH_SIDES: note_on_both_sides, LEFT_OUT: note_on_left_out}

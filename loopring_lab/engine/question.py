@@ -1,0 +1,170 @@
+"""One question: a query of named steps over trades, run where they are, with an answer of the same kind.
+
+Steps read from top to bottom; each may name those above it. Some names have a meaning:
+
+``rows``
+    what the question needs of each fill or order. If it is the last step, it is the answer, by row.
+``sums``
+    sums of rows by group, which can be added up over markets
+``quotes``
+    the quote tokens of each group
+``weights``
+    how groups are weighed, from all quote tokens
+``means``
+    what follows from all sums, by group
+``spreads``
+    sums again, such as of distances from the means
+``pairs``
+    of how many fills both sides are there, see `sums`
+``medians``
+    of columns of ``rows``; the engine makes this step where `Question.medians` asks for it
+``answer``
+    one row for each group; by default the sums
+
+``weights``, ``means`` and ``answer`` are about all markets, every other step about one: its rows need only rows of the
+same market. So Spark's workers run the others market by market, and these three are run on what comes back.
+
+A step is its text. One of many rows says of itself how an archive takes it: `Streamed`, `Large` or `Prices`.
+
+What queries find in ``trades``, besides the columns asked for:
+
+``row``
+    what the answer is put together by: the number of the row in a frame in memory, else the columns `shown`
+``ms``
+    ``created_at`` in milliseconds since 1970
+``moment``
+    one integer that orders all rows of a market: ``ms`` and, in its lowest 20 bits, the place in the block
+``order_id``
+    64 bits that tell the orders of all markets apart: of the order's hash; without one, of account, token sold and
+    storage id, under which the exchange counts what an order has filled; else of the fill and its side, an order by
+    itself
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from loopring_lab.engine.groups import Keys, literal
+
+# Columns that say where in its block a fill is, and which order it is of.
+PLACE = ("block_id", "index_in_block")
+ORDER_COLUMNS = (
+    "market",
+    "order_hash",
+    "account_id",
+    "token_id",
+    "storage_id",
+    "trade_id",
+    "side",
+)
+# Bits of a moment below the millisecond: 1 more than the place in the block, 0 where that is not known. A relayer
+# gives the block 0 to what is in no block yet; blocks read without their numbers have places all the same.
+# A block has 384 transactions at most; 43 bits remain for the millisecond, which reaches the year 2248.
+PLACE_BITS = 20
+
+
+class Streamed(str):
+    """A step that is read again where it is used twice: that is less work than a copy of all rows on disk."""
+
+
+class Large(str):
+    """A step of about as many rows as the trades have, or that sorts as many.
+
+    An archive makes one after the other: in one query DuckDB does several at once, for which 1 GiB is too little from
+    10 million trades on.
+    """
+
+
+class Prices(Large):
+    """Prices that are looked up within a market: an archive makes the next large step for some markets at a time."""
+
+
+@dataclass(frozen=True)
+class Question:
+    """What is asked of trades, and which of their columns that needs."""
+
+    caller: str
+    steps: Mapping[str, str]
+    needs: Sequence[str]
+    """Columns that the trades must have."""
+    may_have: Sequence[str] = ()
+    """Columns that are null in trades that lack them."""
+    keys: Keys = field(default_factory=Keys)
+    shown: Sequence[str] | None = ()
+    """Columns of the trades beside those of an answer by row; None for all of them."""
+    is_sorted: bool = False
+    """Whether an answer by row stays in the order of its last step, not in that of the trades."""
+    medians: Sequence[str] = ()
+    """Columns of ``rows`` of which ``medians`` has the median for each group, under the same names."""
+    price_needs: Sequence[str] = ("created_at", "market", "price")
+    """Columns that a frame of prices must have."""
+    price_may_have: Sequence[str] = PLACE
+    """Columns that are null in prices that lack them. With those of orders, prices have an ``order_id`` too."""
+    split_by: tuple[str, ...] = ("market",)
+    """Columns by which Spark deals out rows to its workers; empty where the question needs all at once."""
+
+    @property
+    def has_groups(self) -> bool:
+        """Whether the answer has a row for each group, not one for each row."""
+        return "sums" in self.steps
+
+    def all_steps(self, *, fits_memory: bool = True) -> dict[str, str]:
+        """Return the steps, with those that the engine makes."""
+        steps = dict(self.steps)
+        answer = steps.pop("answer", "-- the sums are the answer\nFROM sums")
+        if self.medians:
+            make = medians_in_memory if fits_memory else medians_by_counting
+            steps["medians"] = make(self.keys, self.medians)
+        if self.has_groups:
+            steps["answer"] = answer
+        return steps
+
+
+def medians_in_memory(keys: Keys, columns: Sequence[str]) -> str:
+    group = keys.columns()
+    middles = ", ".join(f"median({name}) AS {name}" for name in columns)
+    return f"-- the median of each column\nSELECT {group}, {middles} FROM rows GROUP BY {group}"
+
+
+def medians_by_counting(keys: Keys, columns: Sequence[str]) -> str:
+    """Find the middle by counting hundredths: sorting all values takes ten times as long, and room on disk."""
+    group = keys.columns()
+    names = ", ".join(literal(name) for name in columns)
+    middles = ", ".join(
+        f"avg(value) FILTER (WHERE name = {literal(name)}) AS {name}"
+        for name in columns
+    )
+    same = keys.same("l", "s", "name")
+    # Not a number is above all others in DuckDB.
+    step = "coalesce(round(value, 2), 'NaN'::DOUBLE)"
+    # Of an even number of values the two in the middle count, else one; where all are unknown, one of these.
+    is_middle = "up_to >= (known + 1) // 2 AND up_to - values < (known + 2) // 2"
+    return f"""
+-- the median of each column
+WITH listed AS NOT MATERIALIZED (  -- each value by itself, with the name of its column
+    SELECT {group}, unnest([{names}]) AS name, unnest([{", ".join(columns)}]) AS value FROM rows
+),
+steps AS (  -- how many values there are up to each hundredth; unknown ones are last
+    SELECT *,
+        (sum(values) OVER (PARTITION BY {group}, name ORDER BY step))::BIGINT AS up_to,
+        (sum(values) OVER (PARTITION BY {group}, name))::BIGINT AS known
+    FROM (SELECT {group}, name, {step} AS step, count(value) AS values FROM listed GROUP BY ALL)
+),
+middle AS (  -- the hundredths in the middle; a list counts as one row, so DuckDB keeps these in memory, not the values
+    SELECT unnest(list(s), recursive := true) FROM steps AS s WHERE {is_middle}
+),
+near AS (  -- the different values of these
+    SELECT {keys.columns("l")}, l.name, value,
+        count(value) AS values, min(up_to - values) AS below, any_value(known) AS known
+    FROM listed AS l JOIN middle AS s ON {same} AND {step} = step
+    GROUP BY ALL
+),
+placed AS (  -- these, with how many values there are up to each
+    SELECT * EXCLUDE below, (min(below) OVER (PARTITION BY {group}, name)
+        + sum(values) OVER (PARTITION BY {group}, name ORDER BY value NULLS LAST))::BIGINT AS up_to
+    FROM near
+)
+SELECT {group}, {middles} FROM placed
+WHERE {is_middle}
+GROUP BY {group}"""

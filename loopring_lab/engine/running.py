@@ -1,0 +1,362 @@
+"""Queries run by DuckDB: over frames in memory, on a relation's own connection, and in the database of an archive."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+
+from loopring_lab.amounts.arithmetic import AMOUNT_TYPE
+from loopring_lab.engine import frames, session
+from loopring_lab.engine.groups import EVERYTHING, WHOLE_NUMBER, Keys, literal, quoted
+from loopring_lab.engine.question import Large, Prices, Question
+from loopring_lab.engine.text import GIVEN, PRICES, TRADES, query_text
+from loopring_lab.errors import AmountError, LabError
+
+if TYPE_CHECKING:
+    import duckdb
+
+log = logging.getLogger("loopring_lab.sql")
+
+# The number of a row in a frame in memory, under a name that no frame has.
+ROW = "number of the row"
+# The number of a row in an answer, before it is put in the order of the trades.
+ANSWERED = "number of the row in the answer"
+# An archive looks up prices for this many rows at a time, which takes some 1 GiB.
+ROWS_OF_A_PART = 10_000_000
+
+Types = dict[str, dict[str, str]]
+"""The columns of each table that a query is given, and of each column the type."""
+
+
+def run(text: str, caller: str, **inputs: pa.Table) -> pa.Table:
+    """Run a query over Arrow tables by name, amounts as DECIMAL(38, 18) on both sides."""
+    log.debug("-- %s\n%s", caller, text)
+    with opened(caller, inputs) as connection:
+        return _fetched(connection.sql(text))
+
+
+@contextmanager
+def opened(
+    caller: str, tables: Mapping[str, pa.Table]
+) -> Iterator[duckdb.DuckDBPyConnection]:
+    """Open a connection with Arrow tables by name, and translate its errors."""
+    with (
+        translated(caller),
+        session.cursor() as connection,
+        session.interruptible(connection),
+    ):
+        for name, table in tables.items():
+            connection.register(name, with_hugeints(table))
+        yield connection
+
+
+# In memory
+
+
+def ask_in_memory(
+    question: Question,
+    trades: pa.Table,
+    prices: pa.Table | None,
+    tables: Mapping[str, pa.Table],
+    last: str = "",
+) -> pa.Table:
+    """Ask a question of a table in memory, up to the `last` step.
+
+    `tables` may hold steps that are known already, under their names. The keys have their names of queries in
+    what is returned.
+    """
+    numbers = pa.array(np.arange(len(trades)))
+    inputs = {**tables, TRADES: trades.append_column(ROW, numbers)}
+    if prices is not None:
+        inputs[PRICES] = prices
+    with opened(question.caller, inputs) as connection:
+        types = {name: _types(connection.table(name)) for name in inputs}
+        if log.isEnabledFor(logging.DEBUG):
+            # What is logged runs on ``lab.engine.portable(trades)`` as a table of DuckDB.
+            decimals = {name: _with_decimals(types[name]) for name in types}
+            text = query_text(question, decimals, "row_number() OVER () - 1", last)
+            _log(question, "lab.engine.portable(trades)", text, tables)
+        return _fetched(connection.sql(query_text(question, types, quoted(ROW), last)))
+
+
+# On a relation's own connection
+
+
+def ask_relation(
+    question: Question,
+    trades: Any,
+    prices: Any,
+    tables: Mapping[str, pa.Table],
+) -> Any:
+    """Ask a question of somebody's relation; a relation comes out, whose rows are computed when it is read."""
+    given: dict[str, Any] = {GIVEN + name: table for name, table in tables.items()}
+    types: Types = {name: {} for name in given}
+    types[TRADES] = _types_of_user(trades)
+    with translated(question.caller):
+        if prices is not None:
+            given[PRICES] = prices
+            types[PRICES] = _types_of_user(queried(trades, f"FROM {PRICES}", **given))
+        # The database may be the user's own. An archive knows how many rows its tables have.
+        trades.query(TRADES, session.SORT_LOOKUPS)
+        row = _row_sql(question, types)
+        text = query_text(question, types, row, fits_memory=False)
+        _log(question, "the relation of trades", text, tables, GIVEN)
+        found = queried(trades, text, **given)
+    return found if question.has_groups else _by_row(question, found, types)
+
+
+def queried(relation: Any, text: str, **tables: Any) -> Any:
+    """Run a query on a relation's own connection, where DuckDB finds a table by the name of a variable."""
+    variables = {**tables, "relation": relation, "text": text}
+    return eval(f"relation.query('{TRADES}', text)", variables)  # noqa: S307 - the same text always
+
+
+# In the database of an archive
+
+
+def ask_archive(
+    question: Question,
+    trades: Any,
+    given: Sequence[str],
+    tables: Mapping[str, pa.Table],
+) -> pa.Table:
+    """Ask a question of the trades of an archive, in whose database `tables` are registered, under names `given`."""
+    types: Types = {name: {} for name in given}
+    types[TRADES] = _types(trades)
+    with translated(question.caller):
+        if PRICES in types:
+            types[PRICES] = _types(trades.query(TRADES, f"FROM {PRICES}"))
+        row = _row_sql(question, types)
+        if question.has_groups:
+            _make_large_steps(question, trades, types, row)
+        text = query_text(question, types, row, fits_memory=False)
+        _log(question, "the relation of trades", text, tables, GIVEN)
+        found = trades.query(TRADES, text)
+        if not question.has_groups:
+            found = _by_row(question, found, types)
+        return named(_fetched(found), question.keys)
+
+
+def registered(
+    tables: Mapping[str, pa.Table], prices: pa.Table | None
+) -> dict[str, pa.Table]:
+    """Return what to register in the database of an archive before it is asked."""
+    given = {GIVEN + name: with_hugeints(table) for name, table in tables.items()}
+    if prices is not None:
+        given[PRICES] = prices
+    return given
+
+
+def _make_large_steps(question: Question, trades: Any, types: Types, row: str) -> None:
+    """Make tables of the large steps, and add them to the `types` of those given; they end with the connection."""
+
+    def make(name: str, of: Any, known: Types, how: str) -> None:
+        rows = query_text(question, known, row, name, fits_memory=False)
+        session.in_thread(partial(of.query, TRADES, f"{how} {rows}"))
+        known[name] = {}
+
+    names = [name for name, step in question.steps.items() if isinstance(step, Large)]
+    # Prices are looked up within a market. So the steps up to the one that has them are made for some markets at a
+    # time, and only that one is kept for all.
+    looked_up = _looked_up(question, names)
+    if looked_up:
+        *needed, kept = looked_up
+        begin = f"CREATE TEMP TABLE {kept} AS"
+        for part in _parts(trades):
+            known = dict(types)
+            for name in needed:
+                make(name, part, known, f"CREATE OR REPLACE TEMP TABLE {name} AS")
+            make(kept, part, known, begin)
+            begin = f"INSERT INTO {kept}"
+        types[kept] = {}
+    for name in names[len(looked_up) :]:
+        make(name, trades, types, f"CREATE TEMP TABLE {name} AS")
+
+
+def _looked_up(question: Question, large: Sequence[str]) -> Sequence[str]:
+    """Return the large steps up to the one after the prices that are looked up in it, if that is within a market."""
+    if question.split_by == ("market",):
+        for number, name in enumerate(large[:-1]):
+            if isinstance(question.steps[name], Prices):
+                return large[: number + 2]
+    return ()
+
+
+def _parts(trades: Any) -> Iterator[Any]:
+    """Yield the trades of an archive, some markets at a time: with up to `ROWS_OF_A_PART`, or one that has more."""
+    counted = trades.filter("market IS NOT NULL").aggregate("market, count(*) AS rows")
+    parts: list[list[str]] = [[]]
+    left = ROWS_OF_A_PART
+    for market, rows in counted.order("rows DESC, market").fetchall():
+        if parts[-1] and rows > left:
+            parts.append([])
+            left = ROWS_OF_A_PART
+        parts[-1].append(literal(market))
+        left -= rows
+    # Trades of unknown markets, of which there are few.
+    parts[-1].append(literal(""))
+    for part in parts:
+        yield trades.filter(f"coalesce(market, '') IN ({', '.join(part)})")
+
+
+# Answers by row of a relation, and answers as Arrow tables
+
+
+def _shown(question: Question, types: Types) -> Sequence[str]:
+    return list(types[TRADES]) if question.shown is None else question.shown
+
+
+def _row_sql(question: Question, types: Types) -> str:
+    """Return what an answer by row is put together by: what is shown of its trades, and their order as DuckDB reads."""
+    if question.has_groups:
+        return "NULL"
+    names = map(quoted, _shown(question, types))
+    fields = [f"{name} := {name}" for name in names]
+    fields.append(f"{quoted(ROW)} := row_number() OVER ()")
+    return f"struct_pack({', '.join(fields)})"
+
+
+def _by_row(question: Question, found: Any, types: Types) -> Any:
+    """Put an answer by row in the order of its trades: columns shown, or its own in their place, then its others."""
+    if not question.is_sorted:
+        # Rows of one trade stay in the order in which the last step has them.
+        found = found.project(f"*, row_number() OVER () AS {quoted(ANSWERED)}")
+        found = found.order(f"row.{quoted(ROW)}, {quoted(ANSWERED)}")
+    own = _types(found)
+    columns = []
+    for name in _shown(question, types):
+        if name in own:
+            columns.append(_out_of_duckdb(name, own.pop(name)))
+        else:
+            columns.append(f"row.{quoted(name)} AS {quoted(name)}")
+    for name, kind in own.items():
+        if name not in ("row", ANSWERED):
+            columns.append(_out_of_duckdb(name, kind))
+    return found.project(", ".join(columns))
+
+
+def fetched(question: Question, found: Any) -> pa.Table:
+    """Fetch the rows of a relation's answer, with the names of its keys."""
+    with translated(question.caller):
+        return named(_fetched(found), question.keys)
+
+
+def _fetched(found: Any) -> pa.Table:
+    """Fetch an answer with amounts as decimals."""
+    columns = [_out_of_duckdb(name, kind) for name, kind in _types(found).items()]
+    table = session.in_thread(found.project(", ".join(columns)).to_arrow_table)
+    return frames.with_milliseconds(table)
+
+
+def _out_of_duckdb(name: str, kind: str) -> str:
+    """Return a column of an answer as SQL, an amount as a decimal."""
+    if kind != "HUGEINT":
+        return quoted(name)
+    # 38 digits without a point times 1e-18: the same integer, now with 18 places.
+    amount = f"{quoted(name)}::DECIMAL(38, 0) * '0.000000000000000001'::DECIMAL(18, 18)"
+    return f"{amount} AS {quoted(name)}"
+
+
+def named(table: pa.Table, keys: Keys) -> pa.Table:
+    """Give the keys of an answer their names."""
+    names = dict(zip(keys.aliases, keys.names, strict=True))
+    kept = [name for name in table.column_names if name != EVERYTHING]
+    return table.select(kept).rename_columns([names.get(name, name) for name in kept])
+
+
+# Types
+
+
+def _types(relation: Any) -> dict[str, str]:
+    kinds = map(str, relation.types)
+    return dict(zip(relation.columns, kinds, strict=True))
+
+
+def _types_of_user(relation: Any) -> dict[str, str]:
+    """Return the types of somebody's own relation, whose HUGEINTs are whole numbers and no amounts: by another name."""
+    types = _types(relation)
+    for name, kind in types.items():
+        if kind == "HUGEINT":
+            types[name] = WHOLE_NUMBER
+    return types
+
+
+def _with_decimals(types: Mapping[str, str]) -> dict[str, str]:
+    return {
+        name: kind.replace("HUGEINT", "DECIMAL(38,18)") for name, kind in types.items()
+    }
+
+
+def with_hugeints(table: pa.Table) -> pa.Table:
+    """Return a table with amounts as DuckDB takes them."""
+    for entry in table.schema:
+        if entry.type == AMOUNT_TYPE:
+            column = frames.to_hugeint(table[entry.name])
+            table = frames.replaced(table, entry.name, column)
+    return table
+
+
+# What is told of a query
+
+
+def _log(
+    question: Question,
+    trades: str,
+    text: str,
+    tables: Mapping[str, pa.Table],
+    prefix: str = "",
+) -> None:
+    """Log a query, with the small tables that it is asked with as its first steps."""
+    if not log.isEnabledFor(logging.DEBUG):
+        return
+    for name, table in tables.items():
+        types = _types(session.cursor().from_arrow(with_hugeints(table)))
+        rows = literal(json.dumps(table.to_pylist(), default=str))
+        given = f"SELECT unnest(from_json({rows}, {literal(json.dumps([types]))}), recursive := true)"
+        step = f"{prefix}{name} AS (\n-- a small table that is asked with\n{given}\n)"
+        text = f"WITH {step}, {text.removeprefix('WITH ')}"
+    log.debug("-- %s: given_trades is %s\n%s", question.caller, trades, text)
+
+
+@contextmanager
+def translated(caller: str) -> Iterator[None]:
+    """Say what went wrong in DuckDB, and what to do next."""
+    try:
+        with session.raising_interrupts():
+            yield
+    except Exception as error:
+        raise _explained(error, caller) from None
+
+
+def _explained(error: Exception, caller: str) -> Exception:
+    import duckdb
+
+    first_line = str(error).partition("\n")[0]
+    if isinstance(error, (duckdb.OutOfRangeException, duckdb.ConversionException)):
+        return AmountError(
+            f"{caller}: an amount or a sum does not fit 38 digits ({first_line}). Select fewer trades, group "
+            "them, or leave out the row with that amount."
+        )
+    if isinstance(error, duckdb.OutOfMemoryException):
+        return LabError(
+            f"{caller}: the question needs more memory than lab.engine.set_memory allows ({first_line}). Allow "
+            "more, such as lab.engine.set_memory('4GiB')."
+        )
+    if isinstance(error, duckdb.IOException):
+        return LabError(
+            f"{caller}: DuckDB could not read or write a file ({first_line}). If the disk is full, name another "
+            "folder: lab.engine.set_memory(spill_folder=...)."
+        )
+    if "different connection" in str(error) or "another connection" in str(error):
+        return LabError(
+            f"{caller}: trades and prices are relations of two DuckDB connections, which cannot be joined. Open "
+            "both on one connection, or pass prices as a pandas frame."
+        )
+    return error
