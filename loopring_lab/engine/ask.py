@@ -21,6 +21,7 @@ from loopring_lab.engine.kinds import (
     Trades,
 )
 from loopring_lab.engine.question import Question
+from loopring_lab.engine.running import translated
 from loopring_lab.errors import LabError
 
 TAKEN = "Pass a pandas, pyarrow, Polars, DuckDB or Spark frame, or an Archive, such as client.trades(...) returns."
@@ -87,7 +88,8 @@ def ask(
     -------
     frame of the same kind as `trades`, of an archive a pandas one
     """
-    return trades.answer(Asked(question, prices, tables))
+    with translated(question.caller):
+        return trades.answer(Asked(question, prices, tables))
 
 
 def ask_table(
@@ -97,7 +99,8 @@ def ask_table(
     **tables: pa.Table,
 ) -> pa.Table:
     """Ask a question with a row for each group; the answer is an Arrow table, whatever kind of frame the trades are."""
-    return trades.groups(Asked(question, prices, tables))
+    with translated(question.caller):
+        return trades.groups(Asked(question, prices, tables))
 
 
 def counts(

@@ -67,9 +67,6 @@ class Asked:
 class Given(ABC, Generic[FrameT]):
     """A frame that a call was given, of one kind."""
 
-    keeps_rows_on_disk = False
-    """Whether its rows are read while a question is asked: memory may not hold them all."""
-
     def __init__(self, frame: Any, caller: str) -> None:
         self.frame = frame
         # Errors begin with it, such as lab.fees.summary, or lab.fees.in_token: prices=.
@@ -351,10 +348,9 @@ class Polars(InMemory[Any]):
 class Relation(Given[Any]):
     """A relation of DuckDB: it is asked on its own connection."""
 
-    keeps_rows_on_disk = True
-
     def groups(self, asked: Asked) -> pa.Table:
-        return running.fetched(asked.question, self._asked(asked))
+        found = running.fetched(self._asked(asked))
+        return running.named(found, asked.question.keys)
 
     def rows(self, asked: Asked) -> Any:
         return self._asked(asked)
@@ -380,15 +376,18 @@ class Relation(Given[Any]):
 class Stored(Given[pd.DataFrame]):
     """An `Archive`, whose trades are read from its file; answers are pandas frames."""
 
-    keeps_rows_on_disk = True
-
     def groups(self, asked: Asked) -> pa.Table:
         question = asked.question
         self.wanted(question)
-        # Its database finds no variables, only tables that are registered.
-        given = running.registered(asked.tables, asked.prices_in_memory)
+        prices = asked.prices_in_memory
+        given = running.registered(prices, asked.tables)
         with self.frame.opened(**given) as trades:
-            return running.ask_archive(question, trades, list(given), asked.tables)
+            found = running.fetched(
+                running.ask_relation(
+                    question, trades, prices, asked.tables, in_archive=True
+                )
+            )
+        return running.named(found, question.keys)
 
     def rows(self, asked: Asked) -> pd.DataFrame:
         return self.answered(self.groups(asked))

@@ -16,7 +16,7 @@ from loopring_lab.amounts.arithmetic import AMOUNT_TYPE
 from loopring_lab.engine import frames, session
 from loopring_lab.engine.groups import EVERYTHING, WHOLE_NUMBER, Keys, literal, quoted
 from loopring_lab.engine.question import Large, Prices, Question
-from loopring_lab.engine.text import GIVEN, PRICES, TRADES, query_text
+from loopring_lab.engine.text import GIVEN, PRICES, TRADES, Types, query_text
 from loopring_lab.errors import AmountError, LabError
 
 if TYPE_CHECKING:
@@ -31,15 +31,12 @@ ANSWERED = "number of the row in the answer"
 # An archive looks up prices for this many rows at a time, which takes some 1 GiB.
 ROWS_OF_A_PART = 10_000_000
 
-Types = dict[str, dict[str, str]]
-"""The columns of each table that a query is given, and of each column the type."""
-
 
 def run(text: str, caller: str, **inputs: pa.Table) -> pa.Table:
     """Run a query over Arrow tables by name, amounts as DECIMAL(38, 18) on both sides."""
     log.debug("-- %s\n%s", caller, text)
     with opened(caller, inputs) as connection:
-        return _fetched(connection.sql(text))
+        return fetched(connection.sql(text))
 
 
 @contextmanager
@@ -83,10 +80,10 @@ def ask_in_memory(
             decimals = {name: _with_decimals(types[name]) for name in types}
             text = query_text(question, decimals, "row_number() OVER () - 1", last)
             _log(question, "lab.engine.portable(trades)", text, tables)
-        return _fetched(connection.sql(query_text(question, types, quoted(ROW), last)))
+        return fetched(connection.sql(query_text(question, types, quoted(ROW), last)))
 
 
-# On a relation's own connection
+# In DuckDB's own databases: that of a relation, and that of an archive
 
 
 def ask_relation(
@@ -94,64 +91,43 @@ def ask_relation(
     trades: Any,
     prices: Any,
     tables: Mapping[str, pa.Table],
+    *,
+    in_archive: bool = False,
 ) -> Any:
-    """Ask a question of somebody's relation; a relation comes out, whose rows are computed when it is read."""
-    given: dict[str, Any] = {GIVEN + name: table for name, table in tables.items()}
+    """Ask a question of a relation; a relation comes out, whose rows are computed when it is read.
+
+    In the database of an archive amounts are stored as integers of 1e-18, and there are none of these in others. It
+    finds tables that are `registered` in it; the user's finds them under the names of variables.
+    """
+    types_of = _types if in_archive else _types_of_user
+    given = registered(prices, tables)
     types: Types = {name: {} for name in given}
-    types[TRADES] = _types_of_user(trades)
-    with translated(question.caller):
-        if prices is not None:
-            given[PRICES] = prices
-            types[PRICES] = _types_of_user(queried(trades, f"FROM {PRICES}", **given))
-        # The database may be the user's own. An archive knows how many rows its tables have.
+    types[TRADES] = types_of(trades)
+    if prices is not None:
+        types[PRICES] = types_of(queried(trades, f"FROM {PRICES}", **given))
+    row = _row_sql(question, types)
+    text = query_text(question, types, row, fits_memory=False)
+    _log(question, "the relation of trades", text, tables, GIVEN)
+    if not in_archive:
+        # An archive knows how many rows its tables have.
         trades.query(TRADES, session.SORT_LOOKUPS)
-        row = _row_sql(question, types)
+    elif question.has_groups:
+        _make_large_steps(question, trades, types, row)
         text = query_text(question, types, row, fits_memory=False)
-        _log(question, "the relation of trades", text, tables, GIVEN)
-        found = queried(trades, text, **given)
+    found = queried(trades, text, **given)
     return found if question.has_groups else _by_row(question, found, types)
+
+
+def registered(prices: Any, tables: Mapping[str, pa.Table]) -> dict[str, Any]:
+    """Return the tables that a question is asked with, under their names in the query."""
+    given = {GIVEN + name: with_hugeints(table) for name, table in tables.items()}
+    return given if prices is None else given | {PRICES: prices}
 
 
 def queried(relation: Any, text: str, **tables: Any) -> Any:
     """Run a query on a relation's own connection, where DuckDB finds a table by the name of a variable."""
     variables = {**tables, "relation": relation, "text": text}
     return eval(f"relation.query('{TRADES}', text)", variables)  # noqa: S307 - the same text always
-
-
-# In the database of an archive
-
-
-def ask_archive(
-    question: Question,
-    trades: Any,
-    given: Sequence[str],
-    tables: Mapping[str, pa.Table],
-) -> pa.Table:
-    """Ask a question of the trades of an archive, in whose database `tables` are registered, under names `given`."""
-    types: Types = {name: {} for name in given}
-    types[TRADES] = _types(trades)
-    with translated(question.caller):
-        if PRICES in types:
-            types[PRICES] = _types(trades.query(TRADES, f"FROM {PRICES}"))
-        row = _row_sql(question, types)
-        if question.has_groups:
-            _make_large_steps(question, trades, types, row)
-        text = query_text(question, types, row, fits_memory=False)
-        _log(question, "the relation of trades", text, tables, GIVEN)
-        found = trades.query(TRADES, text)
-        if not question.has_groups:
-            found = _by_row(question, found, types)
-        return named(_fetched(found), question.keys)
-
-
-def registered(
-    tables: Mapping[str, pa.Table], prices: pa.Table | None
-) -> dict[str, pa.Table]:
-    """Return what to register in the database of an archive before it is asked."""
-    given = {GIVEN + name: with_hugeints(table) for name, table in tables.items()}
-    if prices is not None:
-        given[PRICES] = prices
-    return given
 
 
 def _make_large_steps(question: Question, trades: Any, types: Types, row: str) -> None:
@@ -242,13 +218,7 @@ def _by_row(question: Question, found: Any, types: Types) -> Any:
     return found.project(", ".join(columns))
 
 
-def fetched(question: Question, found: Any) -> pa.Table:
-    """Fetch the rows of a relation's answer, with the names of its keys."""
-    with translated(question.caller):
-        return named(_fetched(found), question.keys)
-
-
-def _fetched(found: Any) -> pa.Table:
+def fetched(found: Any) -> pa.Table:
     """Fetch an answer with amounts as decimals."""
     columns = [_out_of_duckdb(name, kind) for name, kind in _types(found).items()]
     table = session.in_thread(found.project(", ".join(columns)).to_arrow_table)

@@ -16,7 +16,7 @@ from loopring_lab.engine.question import (
 )
 from loopring_lab.errors import LabError
 
-Types = Mapping[str, Mapping[str, str]]
+Types = dict[str, dict[str, str]]
 """The columns of each table that a query is given, and of each column the type."""
 
 # Tables that a query is given have this before their names. As steps, they then come before tables that have the same

@@ -270,7 +270,7 @@ def test_a_mean_that_rests_on_few_orders_of_weight_says_that_it_has_no_interval(
 
 
 def test_parts_by_size_are_drawn_as_their_table_has_them(trades):
-    """`tests/engine/test_engines.py` counts the parts by hand."""
+    """`tests/engine/test_by_hand.py` counts the parts by hand."""
     figure = figures.size_profile(trades, quote="ETH")
     table = lab.fills.size_profile(trades, 10)
     table = table[table["quote"] == "ETH"]

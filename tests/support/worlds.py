@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from loopring_lab import fees, tables
 from loopring_lab.amounts import AmountDtype, to_float
+from loopring_lab.engine.ask import given
 from loopring_lab.engine.worth import worth_by_day
 from loopring_lab.relayer.mainnet import MARKETS
 from loopring_lab.relayer.simulation import LATENT_SCALE, START
@@ -99,7 +100,7 @@ def _true_markout(world, fill, horizon):
 def values_of(trades: pd.DataFrame) -> pd.Series:
     """Return the value of each fill, by its id, in the quote token with most fills, at the mean prices of its day."""
     worth = (
-        worth_by_day(trades, "values_of")
+        worth_by_day(given(trades, "values_of"))
         .to_pandas()
         .set_index(["token", "day"])["worth"]
     )

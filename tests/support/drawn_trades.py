@@ -1,4 +1,4 @@
-"""Any order of rows, and any split into frames put together again, gives the same result of every function."""
+"""Trades drawn to be unkind: both sides of a fill or one, many at one moment, some read twice, in any order."""
 
 import functools
 import random
@@ -7,14 +7,9 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-import pytest
-from support.engines import assert_same, assert_same_rows, result_rows
-from support.questions import POOL, QUESTIONS, ROOMS, Ask
+from support.questions import POOL
 from support.wire_rows import DECIMALS, NAMES, page, read, row
 
-import loopring_lab as lab
-
-SHUFFLES = 3
 HASHES = [f"0x{number:064x}" for number in range(20)]
 
 
@@ -85,38 +80,3 @@ def rearranged(frame: pd.DataFrame, seed: int) -> pd.DataFrame:
         for part in parts
     ]
     return pd.concat(named, ignore_index=bool(dice.integers(2)))
-
-
-def check(frame: pd.DataFrame, ask: Ask, shuffles: int) -> None:
-    """Compare answers to rows in other orders, and the notes under them; groups stay in their order."""
-    expected = ask(frame)
-    for seed in range(shuffles):
-        found = ask(rearranged(frame, seed))
-        assert_same(found, expected)
-        if not isinstance(found, pd.DataFrame):
-            continue
-        assert found.attrs.get("notes") == expected.attrs.get("notes"), seed
-        if not {"trade_id", "order_hash"} & {*found.columns}:
-            assert_same_rows(result_rows(found), result_rows(expected))
-
-
-def test_every_public_function_is_asked():
-    asked = {name.partition(",")[0] for name in QUESTIONS}
-    assert asked == {
-        f"{room}.{name}" for room, module in ROOMS.items() for name in module.__all__
-    }
-
-
-@pytest.mark.thorough
-@pytest.mark.parametrize("question", QUESTIONS)
-@pytest.mark.parametrize("seed", range(1))
-def test_any_order_and_split_of_drawn_rows_gives_the_same(seed, question):
-    check(drawn(seed), QUESTIONS[question], SHUFFLES)
-
-
-def test_anomalies_are_those_of_the_rows_in_any_order():
-    check(drawn(0), lab.anomalies, SHUFFLES)
-    assert set(lab.anomalies(drawn(0))["reason"]) >= {
-        "read twice: identical to another row",
-        "id is missing",
-    }
