@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     import pandas as pd
     import pyarrow as pa
 
+    import loopring_lab as lab
     from loopring_lab.relayer import World
 
 pytest.register_assert_rewrite("support")
@@ -279,6 +280,9 @@ def _names_of_examples(request: pytest.FixtureRequest) -> None:
             ("loopring_lab.rollup.store.", "loopring_lab.sources.blocks.")
         ):
             names |= _store_of_one_block(request.getfixturevalue("tmp_path"))
+        if request.node.name.startswith("loopring_lab.sources.recording."):
+            folder = request.getfixturevalue("tmp_path")
+            names["folder"] = _recording_of_one_account(folder, names["client"])
         request.getfixturevalue("doctest_namespace").update(names)
 
 
@@ -290,6 +294,16 @@ def archive_of_examples(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("examples") / "my-trades.duckdb"
     lab.Archive(path).sync(lab.connect(), account_id=71468)
     return path
+
+
+def _recording_of_one_account(folder: Path, client: lab.Client) -> Path:
+    from support.recorded import save
+
+    tokens, markets = client.listings()
+    page, *_ = client.pages([(71468, "dex")])
+    trades = {"dex": page.body, "amm": {"totalNum": 0, "trades": []}}
+    answers = {f"trades/71468-{kind}": answer for kind, answer in trades.items()}
+    return save(folder, answers | {"tokens": tokens, "markets": markets})
 
 
 def _store_of_one_block(folder: Path) -> dict[str, object]:

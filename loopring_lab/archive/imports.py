@@ -18,7 +18,7 @@ from loopring_lab.engine.database import StoredFile
 from loopring_lab.errors import LabError, UnexpectedAnswer
 from loopring_lab.origin import FILE, Source
 from loopring_lab.progress import Progress
-from loopring_lab.sources.saved_file import (
+from loopring_lab.sources.saved_answers import (
     BUNDLED,
     LISTING,
     SAVE_LISTING,

@@ -16,7 +16,7 @@ from loopring_lab.progress import Watching, track
 from loopring_lab.sources.client import Client, identity_of
 from loopring_lab.sources.paging import EVERYTHING, PAGE, History, Window, now_ms
 from loopring_lab.sources.recording import Recording
-from loopring_lab.sources.saved_file import Contents, count_stated
+from loopring_lab.sources.saved_answers import Contents, count_stated
 from loopring_lab.tables import wire
 from loopring_lab.tables.wire import HistoryKey
 

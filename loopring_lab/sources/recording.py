@@ -15,7 +15,7 @@ from loopring_lab.arguments import Moment, parse_account_id
 from loopring_lab.errors import LabError
 from loopring_lab.interactive import completion
 from loopring_lab.progress import Watching, track
-from loopring_lab.sources import saved_file
+from loopring_lab.sources import saved_answers
 from loopring_lab.sources.records import Exchange
 from loopring_lab.sources.trade_source import labelled
 from loopring_lab.tables.identity import IDENTITY
@@ -47,16 +47,17 @@ class Recording:
 
     Examples
     --------
-    >>> lab.connect(recording="folder")  # doctest: +SKIP
-    Recording(/home/me/folder, 51 accounts)
+    >>> lab.connect(recording=folder)
+    Recording(..., 1 account)
     """
 
     def __init__(self, path: Path, source: str | None = None) -> None:
-        read = saved_file.read_one if path.is_file() else saved_file.read_folder
+        read = saved_answers.read_one if path.is_file() else saved_answers.read_folder
         self.contents = read(path, source)
 
     def __repr__(self) -> str:
-        return f"Recording({self.source}, {len(self.accounts)} accounts)"
+        count = len(self.accounts)
+        return f"Recording({self.source}, {count} account{'' if count == 1 else 's'})"
 
     def _repr_html_(self) -> str:
         known = f"{len(self.accounts)} accounts, such as {self.accounts[0]}"
@@ -89,7 +90,8 @@ class Recording:
 
         Examples
         --------
-        >>> lab.connect(recording="folder").tokens()  # doctest: +SKIP
+        >>> lab.connect(recording=folder).tokens().loc["USDC", "decimals"]
+        6
         """
         return labelled(self._tokens, self)
 
@@ -103,7 +105,8 @@ class Recording:
 
         Examples
         --------
-        >>> lab.connect(recording="folder").markets()  # doctest: +SKIP
+        >>> lab.connect(recording=folder).markets().loc["LRC-ETH", "quote"]
+        'ETH'
         """
         return labelled(self._markets, self)
 
@@ -152,7 +155,9 @@ class Recording:
 
         Examples
         --------
-        >>> lab.connect(recording="folder").trades(10083)  # doctest: +SKIP
+        >>> trades = lab.connect(recording=folder).trades(71468)
+        >>> trades["fill_type"].value_counts().to_dict()
+        {'dex': 11, 'amm': 0}
         """
         arguments.validate_trade_query(account_id, order_hash, fill_type, limit)
         start, end = arguments.parse_span(since, until)
@@ -210,13 +215,14 @@ class Recording:
 
         Examples
         --------
-        >>> lab.connect(recording="folder").count(10083)  # doctest: +SKIP
+        >>> lab.connect(recording=folder).count(71468)
+        11
         """
         arguments.validate_trade_query(account_id, None, fill_type, None)
         account_id = self._known_account(account_id)
         fill_types = (fill_type,) if fill_type else FILL_TYPES
         return sum(
-            saved_file.count_rows(self.contents.pages_of(account_id, kind))
+            saved_answers.count_rows(self.contents.pages_of(account_id, kind))
             for kind in fill_types
         )
 
@@ -236,7 +242,7 @@ class Recording:
 
         Examples
         --------
-        >>> lab.connect(recording="folder").outside_prices(None)  # doctest: +SKIP
+        >>> lab.connect(recording=folder).outside_prices(None)
         """
 
     def exchange(self) -> Exchange:
@@ -254,7 +260,9 @@ class Recording:
 
         Examples
         --------
-        >>> lab.connect(recording="folder").exchange().chain_id  # doctest: +SKIP
+        >>> stated = '{"name": "my exchange", "exchange": "0xab", "chainId": 1}'
+        >>> size = (folder / "source.json").write_text(stated)
+        >>> lab.connect(recording=folder).exchange().chain_id
         1
         """
         known = self.contents.source
@@ -270,7 +278,7 @@ class Recording:
 
         Examples
         --------
-        >>> lab.connect(recording="folder").close()  # doctest: +SKIP
+        >>> lab.connect(recording=folder).close()
         """
 
     def _known_account(self, account_id: Any) -> int:

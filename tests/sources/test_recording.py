@@ -103,7 +103,7 @@ def test_what_is_not_in_a_recording_is_named(folder, asked, said):
 def test_a_recording_says_what_it_is(folder, capsys):
     client = opened(folder)
     assert not capsys.readouterr().out
-    assert repr(client) == f"Recording({folder.resolve()}, 1 accounts)"
+    assert repr(client) == f"Recording({folder.resolve()}, 1 account)"
     assert client.outside_prices(client.trades(ACCOUNT)) is None
     with pytest.raises(LabError, match="does not say of which exchange"):
         client.exchange()
