@@ -419,8 +419,13 @@ async def invalid_request(
 
 
 async def http_error(request: Request, error: HTTPException) -> JSONResponse:
+    headers = dict(error.headers or {})
+    if "Allow" in headers:
+        # A path with two methods has two routes, and Starlette names the methods of one.
+        methods = request.app.openapi()["paths"].get(request.url.path, ())
+        headers["Allow"] = ", ".join(methods).upper() or headers["Allow"]
     return error_response(
-        Code.INVALID_ARGUMENT, error.detail, error.status_code, error.headers
+        Code.INVALID_ARGUMENT, error.detail, error.status_code, headers
     )
 
 

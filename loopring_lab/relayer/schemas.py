@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from enum import IntEnum
 from typing import Annotated, Literal, get_args
 
@@ -81,7 +80,7 @@ def error_response(
     code: int,
     message: str,
     status: int = 400,
-    headers: Mapping[str, str] | None = None,
+    headers: dict[str, str] | None = None,
 ) -> JSONResponse:
     """Build an error response in the contract's shape."""
     content = {"resultInfo": {"code": code, "message": message}}

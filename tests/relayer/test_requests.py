@@ -105,15 +105,22 @@ def test_an_order_is_found_with_and_without_an_account(serve):
 
 
 @pytest.mark.parametrize(
-    ("method", "path", "status"),
-    [("GET", "/nothing", 404), ("POST", "/user/trades", 405), ("GET", "/../..", 404)],
+    ("method", "path", "status", "allowed"),
+    [
+        ("GET", "/nothing", 404, None),
+        ("GET", "/../..", 404, None),
+        ("POST", "/user/trades", 405, "GET"),
+        ("DELETE", "/account", 405, "GET, POST"),
+    ],
 )
-def test_errors_beside_the_contract_have_its_shape(serve, method, path, status):
+def test_errors_beside_the_contract_have_its_shape(
+    serve, method, path, status, allowed
+):
     base = f"{serve().relayer.base_url}/api/v3"
     answer = requests.request(method, base + path, timeout=60)
     assert answer.status_code == status
     assert set(answer.json()["resultInfo"]) == {"code", "message"}
-    assert answer.headers.get("Allow") == ("GET" if status == 405 else None)
+    assert answer.headers.get("Allow") == allowed
 
 
 def test_a_defect_answers_500_in_shape_and_shows_nothing(serve, monkeypatch):
