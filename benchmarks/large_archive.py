@@ -17,9 +17,9 @@ import pyarrow.compute as pc
 
 from loopring_lab import Archive
 from loopring_lab.amounts.scaling import rescale, with_scale
-from loopring_lab.archive import queries
+from loopring_lab.archive import holdings
+from loopring_lab.archive.conversion import NO_MARKETS, ListingSnapshot, as_stored
 from loopring_lab.archive.from_blocks import ADD_BLOCKS, ADD_ROWS
-from loopring_lab.archive.rows import NO_MARKETS, ListingSnapshot, as_stored
 from loopring_lab.archive.schema import KIND
 from loopring_lab.columns import TRADES
 from loopring_lab.engine import portable
@@ -98,7 +98,7 @@ def write(path: Path, rows: int, seed: int = 1) -> None:
             part, count, span, level, np.random.default_rng((seed, part))
         )
         with file.writing(SOURCE) as connection:
-            queries.store_listing(connection, file, listing, listing.lookup())
+            holdings.store_listing(connection, file, listing, listing.lookup())
             connection.register("sent", as_stored(table))
             connection.execute(ADD_ROWS)
             held = pc.unique(table["block_id"]).to_pylist()

@@ -1,8 +1,8 @@
 """Trades stored locally: complete by the source's own count, and readable by every engine.
 
 An archive is one DuckDB file, which `loopring_lab.engine.database` opens, shares and checks; start with the tables in
-`schema`. `sync`, `imports` and `from_blocks` fill them: pages become rows in `rows`, and `merge` adds these by
-identity, so that none is lost or doubled and changes are kept as versions. `queries` has the report, and what
+`schema`. `sync`, `from_files` and `from_blocks` fill them: `conversion` makes rows of pages, and `merge` adds these by
+identity, so that none is lost or doubled and changes are kept as versions. `holdings` has the report, and what
 was counted and listed; `scans` hands trades to engines, SQL and Parquet.
 """
 
@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 import pyarrow as pa
 
-from loopring_lab.archive import queries, scans
-from loopring_lab.archive.imports import import_pages
-from loopring_lab.archive.rows import to_frame
+from loopring_lab.archive import holdings, scans
+from loopring_lab.archive.conversion import to_frame
+from loopring_lab.archive.from_files import import_pages
 from loopring_lab.archive.schema import KIND
 from loopring_lab.archive.sync import sync_histories, sync_recording
 from loopring_lab.arguments import (
@@ -70,7 +70,7 @@ class Archive:
     Raises
     ------
     NotAnArchive
-        The path is a folder, such as an earlier version of the toolkit wrote.
+        The path is a folder.
     LabError
         No file can have this path.
 
@@ -249,7 +249,7 @@ class Archive:
         UnexpectedAnswer, AmountError
             A file holds something else, an amount does not fit, or it is unknown whose trades these are;
             the other files are imported, and the pages before the one at fault. Or an account's fills are saved
-            as both amm and dex; the other accounts' files are imported.
+            as both amm and dex; nothing that is added in one transaction with them is imported.
         ArchiveError
             The archive holds trades of another source, or a token's decimals are others there.
         LabError
@@ -374,7 +374,7 @@ class Archive:
         wanted = _filter(since, until, None if account_id is None else [account_id])
         with self._file.reading() as connection:
             rows = connection.sql(wanted.query()).to_arrow_table()
-            listing = queries.last_listing(connection)
+            listing = holdings.last_listing(connection)
             source = bound_source(connection)
         if listing is None:
             raise self._file.nothing_yet()
@@ -384,7 +384,7 @@ class Archive:
             "synthetic": source.synthetic,
         }
         if frame.empty:
-            queries.refuse_unknown(self._file, wanted.accounts)
+            holdings.refuse_unknown(self._file, wanted.accounts)
         return frame
 
     def scan(
@@ -431,7 +431,7 @@ class Archive:
         """
         wanted = _filter(since, until, accounts)
         found = scans.scan(self._file, engine, wanted)
-        queries.refuse_unknown(self._file, wanted.accounts)
+        holdings.refuse_unknown(self._file, wanted.accounts)
         return found
 
     @contextmanager
@@ -524,7 +524,7 @@ class Archive:
         0       amm   689    689      True
         1       dex    11     11      True
         """
-        return queries.report(self._file, _account_ids(accounts))
+        return holdings.report(self._file, _account_ids(accounts))
 
     def verify(self) -> pd.DataFrame:
         """Read every block of the file, and compare it with the checksum that it was written with.
@@ -608,5 +608,5 @@ def _account_ids(accounts: Any) -> list[int] | None:
 
 def _filter(
     since: Moment, until: Moment, accounts: Iterable[int] | None
-) -> queries.RowFilter:
-    return queries.RowFilter(*parse_span(since, until), _account_ids(accounts))
+) -> holdings.RowFilter:
+    return holdings.RowFilter(*parse_span(since, until), _account_ids(accounts))

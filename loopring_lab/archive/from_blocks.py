@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from loopring_lab.archive import queries
-from loopring_lab.archive.rows import NO_MARKETS, ListingSnapshot, as_stored
+from loopring_lab.archive import holdings
+from loopring_lab.archive.conversion import NO_MARKETS, ListingSnapshot, as_stored
 from loopring_lab.columns import TRADES
 from loopring_lab.engine.database import StoredFile
 from loopring_lab.engine.kinds import portable
@@ -76,7 +76,7 @@ def import_blocks(file: StoredFile, store: Store, progress: Progress) -> None:
     # Accounts with a reserved id were pools from the first, so no row of theirs has to be marked.
     pools = [account for account in index.pools if account > RESERVED_FOR_POOLS]
     with file.writing(index.source) as connection:
-        queries.store_listing(connection, file, listing, listing.lookup())
+        holdings.store_listing(connection, file, listing, listing.lookup())
         connection.execute(MARK_POOLS, [pools])
         connection.register("listed", index.blocks)
         missing = connection.sql(MISSING).to_arrow_table()

@@ -140,7 +140,10 @@ FROM (
 GROUP BY account_id
 ORDER BY account_id
 """
-SHARED_IN_FILES = "Its files are not added. Keep one of two with the same rows, or save each fill type again."
+SHARED_IN_FILES = (
+    "These files are not added, nor what was read with them. Keep one of two with the same rows, or save each fill "
+    "type again; then import all of them again."
+)
 SHARED_AT_RELAYER = (
     "This relayer does not tell fill types apart. Its trades are not added: read them with "
     "client.trades(..., fill_type=...)."

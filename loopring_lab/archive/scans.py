@@ -11,7 +11,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.dataset as pads
 
-from loopring_lab.archive.queries import RowFilter
+from loopring_lab.archive.holdings import RowFilter
 from loopring_lab.archive.schema import TABLES, decimal
 from loopring_lab.engine import frames, session
 from loopring_lab.engine.database import StoredFile

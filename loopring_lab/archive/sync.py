@@ -7,9 +7,9 @@ from collections.abc import Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import closing
 
-from loopring_lab.archive import merge, queries
-from loopring_lab.archive.queries import SyncRecord
-from loopring_lab.archive.rows import ListingSnapshot, Page, to_rows
+from loopring_lab.archive import holdings, merge
+from loopring_lab.archive.conversion import ListingSnapshot, Page, to_rows
+from loopring_lab.archive.holdings import SyncRecord
 from loopring_lab.engine.database import StoredFile
 from loopring_lab.errors import LabError, RelayerError, UnexpectedAnswer
 from loopring_lab.progress import Watching, track
@@ -41,7 +41,7 @@ def sync_histories(
     source = identity_of(client)
     with file.writing(source) as connection:
         lookup = listing.lookup()
-        queries.store_listing(connection, file, listing, lookup)
+        holdings.store_listing(connection, file, listing, lookup)
     # Histories whose count is not stored yet, with the identities that were held before.
     begun: dict[History, AbstractSet[int]] = {}
     waiting: list[Page] = []
@@ -66,7 +66,7 @@ def sync_histories(
             with file.writing(source) as connection:
                 merge.add(connection, found.rows, imported=False)
                 for record in records:
-                    queries.store_count(connection, record)
+                    holdings.store_count(connection, record)
 
     committed_at = time.monotonic()
     try:
@@ -99,7 +99,7 @@ def sync_recording(
     listing = ListingSnapshot.of_relayer(*saved.listing, now_ms(), recording.source)
     lookup = listing.lookup()
     with file.writing(saved.source) as connection:
-        queries.store_listing(connection, file, listing, lookup)
+        holdings.store_listing(connection, file, listing, lookup)
     errors: list[LabError] = []
     rows = 0
     # In groups, as each transaction and each conversion has a cost of its own.
@@ -118,7 +118,7 @@ def sync_recording(
                     if key not in found.errors:
                         total = count_stated(saved.pages_of(*key))
                         record = SyncRecord(*key, now, total, checked_at=now)
-                        queries.store_count(connection, record)
+                        holdings.store_count(connection, record)
             rows += len(found.rows)
             report(rows, rows)
     file.settle()
@@ -138,7 +138,7 @@ def _histories(
 ) -> Iterator[History]:
     """Look up what is held of a history only when its turn comes, to save memory; without a window, all is read."""
     for key in keys:
-        held, gone = queries.held_identities(file, key)
+        held, gone = holdings.held_identities(file, key)
         history = History(*key)
         if window:
             history = History(*key, window=window, held=held, gone=gone)

@@ -185,8 +185,7 @@ class StoredFile:
         if is_folder:
             file = self.shown / f"{kind.contents}.duckdb"
             raise NotAnArchive(
-                f"{path}: is a folder, and {kind.one} is one file: give its path, such as {file}. If an earlier "
-                f"version of loopring-lab kept {kind.contents} in this folder, fill the file anew: {kind.fill}."
+                f"{path}: is a folder, and {kind.one} is one file. Give its path, such as {file}."
             )
 
     def described(self) -> str:

@@ -55,7 +55,7 @@ class Store:
     Raises
     ------
     NotAnArchive
-        The path is a folder, such as an earlier version of the toolkit wrote.
+        The path is a folder.
     LabError
         No file can have this path.
 

@@ -92,6 +92,7 @@ def test_duckdb(frame):
     )
 
 
+@pytest.mark.thorough
 def test_seaborn(known):
     seaborn = pytest.importorskip("seaborn", reason="seaborn is not installed")
     from matplotlib import pyplot as plt

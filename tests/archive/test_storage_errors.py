@@ -139,11 +139,6 @@ def a_folder(path):
     (path / "thesis.tex").write_text("mine")
 
 
-def an_old_archive(path):
-    (path / "trades" / "_delta_log").mkdir(parents=True)
-    (path / "archive.json").write_text("[" * 200_000)  # is never read
-
-
 def another_database(path):
     with duckdb.connect(str(path)) as connection:
         connection.execute("CREATE TABLE rows AS SELECT 1 AS x")
@@ -158,11 +153,7 @@ def another_database(path):
         ),
         (
             a_folder,
-            r"is a folder, and an archive is one file: give its path, such as .*other/trades\.duckdb",
-        ),
-        (
-            an_old_archive,
-            "is a folder.* an earlier version of loopring-lab kept trades in this folder, fill the file anew",
+            r"is a folder, and an archive is one file. Give its path, such as .*other/trades\.duckdb",
         ),
         (
             another_database,

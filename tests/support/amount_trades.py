@@ -80,7 +80,7 @@ def trades(exact: bool = True, rows: int = 120) -> pd.DataFrame:
 def names(exact: bool, folder: Path) -> dict[str, Any]:
     """Return what operations may name."""
     frame = trades(exact)
-    found = {
+    return {
         "t": frame,
         "fee": frame["fee"],
         "notional": frame["notional"],
@@ -97,11 +97,15 @@ def names(exact: bool, folder: Path) -> dict[str, Any]:
         "np": np,
         "pd": pd,
     }
-    for name, module in PACKAGES.items():
-        try:
-            found[name] = importlib.import_module(module)
-        except ImportError:
-            continue
+
+
+def packages(operation: str) -> dict[str, Any]:
+    """Import the packages that an operation names, as loading all of them takes long."""
+    found = {
+        name: importlib.import_module(module)
+        for name, module in PACKAGES.items()
+        if f"{name}." in operation
+    }
     for module in ("plotly.express", "plotly.graph_objects", "scipy.stats"):
         if module.partition(".")[0] in found:
             importlib.import_module(module)

@@ -22,7 +22,7 @@ from support.power_loss import cut_power, watched
 
 import loopring_lab as lab
 from loopring_lab.archive import Archive, merge
-from loopring_lab.archive.rows import as_stored
+from loopring_lab.archive.conversion import as_stored
 from loopring_lab.columns import TRADES
 from loopring_lab.engine import portable
 from loopring_lab.errors import LabError

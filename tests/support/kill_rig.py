@@ -31,7 +31,7 @@ from support.rollup_kills import last_l1_block, one_at_a_time
 from support.saved_pages import save
 from support.troubled import troubled
 
-from loopring_lab.archive import Archive, from_blocks, imports, sync
+from loopring_lab.archive import Archive, from_blocks, from_files, sync
 from loopring_lab.engine import database
 from loopring_lab.errors import LabError, NotAnArchive
 from loopring_lab.http.transport import Transport
@@ -98,7 +98,7 @@ def host(run: str, *words):
     """Fork, for every line with a path, a process that works on that file; tell its id, commits and end."""
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     sync.BATCH_PAGES, sync.BATCH_SECONDS = 1_000 // sync.PAGE, 0.2
-    imports.BATCH_BYTES = 200_000
+    from_files.BATCH_BYTES = 200_000
     from_blocks.ROWS_OF_A_TRANSACTION, from_blocks.BLOCKS_AT_ONCE = 40, 4
     fetching.BATCH_BLOCKS = 40
     writing = database.StoredFile.writing

@@ -10,9 +10,9 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
-from loopring_lab.archive import merge, queries
-from loopring_lab.archive.queries import SyncRecord
-from loopring_lab.archive.rows import Converted, ListingSnapshot, Page, to_rows
+from loopring_lab.archive import holdings, merge
+from loopring_lab.archive.conversion import Converted, ListingSnapshot, Page, to_rows
+from loopring_lab.archive.holdings import SyncRecord
 from loopring_lab.bounded import Paths, find_files, printable
 from loopring_lab.engine.database import StoredFile
 from loopring_lab.errors import LabError, UnexpectedAnswer
@@ -87,13 +87,19 @@ def import_pages(
             except UnexpectedAnswer as error:
                 faults.append(error)
                 continue
-            origin = _origin_of(archive, home, together, har, asked, named)
+            markets = partial(_markets_in, together, har, asked)
+            origin = _origin(archive, home, har, named, markets)
             for batch in wire.group(
                 pages(together, har), lambda page: page.batch.size(), BATCH_BYTES
             ):
-                for found in _commit(archive, origin, batch):
-                    faults += found.errors.values()
-                    rows += len(found.rows)
+                found = to_rows(_one_by_one(batch), origin.lookup)
+                faults += found.errors.values()
+                try:
+                    _store(archive, origin, found, batch)
+                except UnexpectedAnswer as error:
+                    faults.append(error)
+                    continue
+                rows += len(found.rows)
                 # Expected are as many rows in each file as in those begun.
                 progress(rows, rows * len(files) // begun)
     finally:
@@ -114,45 +120,22 @@ def _files_of(paths: Paths) -> list[Path]:
     return files
 
 
-def _origin_of(
-    archive: StoredFile,
-    home: Path,
-    files: Sequence[Path],
-    har: Har | None,
-    asked: tuple[int | None, str | None],
-    named: str | None,
-) -> Origin:
-    """Return where files are from; what is wrong with the first of them is said before that."""
-    markets = partial(_markets_in, files, har, asked)
-    try:
-        return _origin(archive, home, har, named, markets)
-    except LabError as refusal:
-        raise _fault_in(files[0], har, asked) or refusal from None
-
-
 def _markets_in(
     files: Iterable[Path], har: Har | None, asked: tuple[int | None, str | None]
 ) -> set[str]:
-    """Return the markets of the trades in files; a file with a fault is named when it is imported."""
+    """Return the markets of the trades in files; raise the first fault where no file has any."""
     found: set[str] = set()
+    faults: list[UnexpectedAnswer] = []
     for file in files:
         saved = har.pages if har else read_pages(file, _HINT)
-        with contextlib.suppress(UnexpectedAnswer):
+        try:
             for _, batch in histories(printable(file.name), saved, *asked):
                 found.update(batch.columns["market"].drop_null().to_pylist())
+        except UnexpectedAnswer as fault:
+            faults.append(fault)
+    if faults and not found:
+        raise faults[0]
     return found
-
-
-def _fault_in(
-    file: Path, har: Har | None, asked: tuple[int | None, str | None]
-) -> UnexpectedAnswer | None:
-    """Return what is wrong with the first page of a file, such as CSV, which comes before where it is from."""
-    saved = har.pages if har else read_pages(file)
-    try:
-        next(histories(printable(file.name), saved, *asked), None)
-    except UnexpectedAnswer as fault:
-        return fault
-    return None
 
 
 def _home_of(file: Path) -> Path:
@@ -164,26 +147,6 @@ def _home_of(file: Path) -> Path:
     return file.parent
 
 
-def _commit(
-    archive: StoredFile, origin: Origin, pages: Sequence[Page]
-) -> list[Converted]:
-    """Add rows, in one transaction, or in one of each account where one of them has a fill under both fill types."""
-    found = to_rows(_one_by_one(pages), origin.lookup)
-    try:
-        _store(archive, origin, found, pages)
-    except UnexpectedAnswer as fault:
-        accounts = {page.key[0] for page in pages}
-        if len(accounts) == 1:
-            nothing = found.rows.slice(0, 0)
-            return [Converted(nothing, {}, found.errors | {pages[0].key: fault})]
-        parts: list[Converted] = []
-        for account in sorted(accounts):
-            of_account = [page for page in pages if page.key[0] == account]
-            parts += _commit(archive, origin, of_account)
-        return parts
-    return [found]
-
-
 def _store(
     archive: StoredFile, origin: Origin, found: Converted, pages: Sequence[Page]
 ) -> None:
@@ -193,12 +156,12 @@ def _store(
         return
     moments = {page.key: page.retrieved_at for page in pages}
     with archive.writing(origin.source) as connection:
-        queries.store_listing(connection, archive, origin.listing, origin.lookup)
+        holdings.store_listing(connection, archive, origin.listing, origin.lookup)
         merge.add(connection, found.rows, imported=True)
         for key, total in found.totals.items():
             if total is not None:
                 record = SyncRecord(*key, synced_at=moments[key], total=total)
-                queries.store_count(connection, record)
+                holdings.store_count(connection, record)
 
 
 def _origin(
@@ -230,7 +193,7 @@ def _origin(
                 break
     if listing is None and bound:
         with archive.reading() as connection:
-            listing = queries.last_listing(connection)
+            listing = holdings.last_listing(connection)
     if listing is None:
         absent = f"{folder}: no {' and '.join(LISTING)} in it or in the folder above"
         used = markets()
@@ -246,7 +209,7 @@ def _origin(
     lookup = listing.lookup()
     if bound:
         with archive.writing(source) as connection:
-            queries.store_listing(connection, archive, listing, lookup)
+            holdings.store_listing(connection, archive, listing, lookup)
     return Origin(source, listing, lookup)
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import pandas as pd
 
 from loopring_lab import tables
-from loopring_lab.archive.rows import ListingSnapshot
+from loopring_lab.archive.conversion import ListingSnapshot
 from loopring_lab.archive.schema import SHOWN
 from loopring_lab.bounded import printable
 from loopring_lab.engine import frames
