@@ -88,7 +88,7 @@ def import_pages(
                 faults.append(error)
                 continue
             markets = partial(_markets_in, together, har, asked)
-            origin = _origin(archive, home, har, named, markets)
+            origin = _origin_of(archive, home, har, named, markets)
             for batch in wire.group(
                 pages(together, har), lambda page: page.batch.size(), BATCH_BYTES
             ):
@@ -136,6 +136,21 @@ def _markets_in(
     if faults and not found:
         raise faults[0]
     return found
+
+
+def _origin_of(
+    archive: StoredFile,
+    home: Path,
+    har: Har | None,
+    named: str | None,
+    markets: Callable[[], set[str]],
+) -> Origin:
+    """Return where files are from; files that hold no pages are at fault themselves, wherever they are from."""
+    try:
+        return _origin(archive, home, har, named, markets)
+    except LabError:
+        markets()
+        raise
 
 
 def _home_of(file: Path) -> Path:
