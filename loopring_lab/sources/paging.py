@@ -154,7 +154,7 @@ class History:
             body = fetch({**self.query, "offset": offset, "limit": PAGE})
             retrieved_at = now_ms()
             batch = wire.read([body], [f"{self.name}, page at {offset}"])
-            [keys] = row_keys([batch])
+            keys = row_keys(batch)
             is_new = not seen.issuperset(keys.identities)
             seen.update(keys.identities)
             self._count(batch, keys)

@@ -38,8 +38,6 @@ __all__ = [
     "trades",
 ]
 
-MAX_PAGES = 1_000_000
-
 
 def __dir__() -> list[str]:
     return sorted(__all__)
@@ -108,12 +106,7 @@ def trades(
             f"pages: expected answers of GET /user/trades as bytes, got {type(pages).__name__}."
         )
     several = [pages] if isinstance(pages, (bytes, str, Mapping)) else pages
-    # An endless iterator ends here.
-    every = list(itertools.islice(several, MAX_PAGES + 1))
-    if len(every) > MAX_PAGES:
-        raise LabError(
-            f"pages: more than {MAX_PAGES:,}. Read them in parts, or import them into an archive."
-        )
+    every = list(several)
     # Before anything is read: a mistake in an argument shows at once.
     labels = _fill_type_labels(fill_type, len(every))
     lookup = MarketLookup(tokens, markets)
@@ -359,18 +352,9 @@ def _fill_type_labels(
     if len(each) != pages:
         problem = f"{len(each)} labels for {pages} pages"
         raise LabError(f"fill_type: {problem}. Give one word, or one for each page.")
-    for label in each:
-        if label is not None:
-            _refuse_unknown("fill_type", label, rows.FILL_TYPES)
-    return each
-
-
-def _refuse_unknown(
-    name: str,
-    value: object,
-    known: Sequence[str],
-) -> None:
-    if value not in known:
+    unknown = set(each) - {None, *rows.FILL_TYPES}
+    if unknown:
         raise LabError(
-            f"{name}={value!r} is not known. Use one of {', '.join(map(repr, known))}."
+            f"fill_type={unknown.pop()!r} is not known. Use one of {', '.join(map(repr, rows.FILL_TYPES))}."
         )
+    return each

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import secrets
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -31,32 +30,19 @@ class RowKeys(NamedTuple):
     moments: list[int]
 
 
-def row_keys(batches: Sequence[wire.Batch]) -> list[RowKeys]:
-    """Return the keys of each batch, computed for all of them at once."""
-    # Joined first, as each call of Arrow has a cost of its own.
-    columns = wire.concat(batches).columns
-    ids = to_integers(columns["id"])
-    keys = (
-        hash_identities(
-            ids,
-            pc.ascii_upper(columns["side"]),
-            columns["orderHash"],
-            columns["no_trade"],
-        ),
-        # What a row says, in whatever form it says it.
-        _hash_rows(columns.drop_columns(["text"]).columns),
-        to_integers(columns["createdAt"]).fill_null(0).to_pylist(),
+def row_keys(batch: wire.Batch) -> RowKeys:
+    """Return the keys of the rows of a page."""
+    columns = batch.columns
+    identities = hash_identities(
+        to_integers(columns["id"]),
+        pc.ascii_upper(columns["side"]),
+        columns["orderHash"],
+        columns["no_trade"],
     )
-    sizes = [len(batch.columns) for batch in batches]
-    borders = itertools.accumulate(
-        sizes,
-        initial=0,
-    )
-    found = []
-    for start, stop in itertools.pairwise(borders):
-        part = [key[start:stop] for key in keys]
-        found.append(RowKeys(*part))
-    return found
+    # What a row says, in whatever form it says it.
+    contents = _hash_rows(columns.drop_columns(["text"]).columns)
+    moments = to_integers(columns["createdAt"]).fill_null(0)
+    return RowKeys(identities, contents, moments.to_pylist())
 
 
 def hash_identities(

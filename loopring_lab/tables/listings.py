@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import threading
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, NoReturn
@@ -221,7 +220,6 @@ class MarketLookup:
         self._folded: dict[str, list[int]] = defaultdict(list)
         for name, code in self._exact.items():
             self._folded[name.casefold()].append(code)
-        self._lock = threading.Lock()
 
     def code(self, token_id: int | None) -> int:
         """Return the code of a token, -1 where it is unknown."""
@@ -241,11 +239,9 @@ class MarketLookup:
         found = self._find(raw)
         # Kept under its own name, so that trades of one unlisted market stay together.
         if not isinstance(found, int):
-            # Groups of pages are read in threads.
-            with self._lock:
-                code = self._exact.setdefault(raw, len(self._exact))
-                if code == len(self.markets):
-                    self.markets.append(raw)
+            code = self._exact.setdefault(raw, len(self._exact))
+            if code == len(self.markets):
+                self.markets.append(raw)
             return Pair(code, is_pool=is_pool, reason=found)
         ids = self.ids_of(found)
         missing = [token_id for token_id in ids if self.code(token_id) < 0]
