@@ -132,7 +132,7 @@ def test_blocks_that_share_their_data_cannot_grow():
 
 @pytest.mark.parametrize(
     "content",
-    [40_000 * b"\0\0\xff\xff", (b"\x00\x01\xff\xff\x07" * 40_000), bytes(1 << 20)],
+    [40_000 * b"\0\0\xff\xff", (b"\x00\x01\xff\xff\x07" * 40_000), bytes(1 << 16)],
 )
 def test_bombs_are_refused_before_they_take_memory(content):
     sent = bytes.fromhex(WRAPPERS[0]) + word(1) + word(64) + text_of(content)

@@ -92,7 +92,7 @@ def apply(kind, event, balances):
         balances[payer, event["to_token"]] += event["amount"]
 
 
-@settings(max_examples=12)
+@settings(max_examples=5)
 @given(
     st.lists(st.lists(EVENTS, max_size=14), min_size=1, max_size=6),
     st.integers(1, 6),

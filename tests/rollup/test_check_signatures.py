@@ -7,6 +7,7 @@ from eth_abi import encode
 from eth_account import Account
 from eth_account.messages import encode_defunct, encode_typed_data
 from eth_utils.crypto import keccak
+from support.optional import thorough
 from support.rollup_blocks import EXCHANGE, TYPES, block_data, submit, text_of, word
 
 import loopring_lab as lab
@@ -102,7 +103,9 @@ def figures(found):
     )
 
 
-@pytest.mark.parametrize("form", ["8dadd3af", "66ac492e", "53228430"])
+@pytest.mark.parametrize(
+    "form", ["53228430", thorough("66ac492e"), thorough("8dadd3af")]
+)
 @pytest.mark.parametrize("kind", [protocol.KIND_EIP712, protocol.KIND_PERSONAL])
 @pytest.mark.parametrize(
     "other",

@@ -158,12 +158,12 @@ def test_events_left_out_are_found_by_the_next_sync(store, omitted):
 
 
 def test_between_two_parts_nothing_is_asked_for(store):
-    chain = ScriptedChain(400)
-    for start in (0, 30_000, 31_000):
+    chain = ScriptedChain(40, apart=1_000)
+    for start in (0, 30_000, 34_000):
         first = FIRST_L1 + start
-        sync(store, chain, from_block=first, to_block=first + 999)
+        sync(store, chain, from_block=first, to_block=first + 3_999)
     events = store.file.index().events["block_id"].to_pylist()
-    assert events == [*range(1, 10), *range(300, 320)]
+    assert events == [1, 2, 3, *range(30, 38)]
 
 
 def test_a_wide_gap_is_asked_for_in_parts(store):
@@ -237,10 +237,8 @@ def test_a_transaction_with_other_data_is_named_with_both_hashes(store):
     "lie",
     [
         {"input": "0x123"},
-        {"input": None},
         {"input": "0x12345678"},
         {"hash": "0x" + 64 * "9"},
-        {"hash": None},
     ],
 )
 def test_a_transaction_that_is_not_as_documented_stops_no_other(store, lie):
@@ -253,17 +251,10 @@ def test_a_transaction_that_is_not_as_documented_stops_no_other(store, lie):
 
 FALSE_LOGS: dict[str, Any] = {
     "another contract": {"address": "0x" + 40 * "7"},
-    "another event": {"topics": ["0x" + 64 * "7", "0x" + 64 * "0"]},
     "no topics": {"topics": []},
     "data of another length": {"data": "0x" + 66 * "0"},
     "outside the range": {"blockNumber": hex(FIRST_L1 - 1)},
-    "no number": {"blockNumber": 5},
-    "a giant number": {
-        "topics": [
-            "0xcc86d9ed29ebae540f9d25a4976d4da36ea4161b854b8ecf18f491cf6b0feb5c",
-            "0x" + 64 * "f",
-        ]
-    },
+    "a giant number": {"topics": [SUBMITTED, "0x" + 64 * "f"]},
     "no hash": {"transactionHash": "0x12"},
 }
 
@@ -323,7 +314,7 @@ def test_one_store_keeps_to_one_exchange(store, chain_id, exchange, kind, said):
         sync(store, other, exchange=exchange)
 
 
-@pytest.mark.parametrize("number", [-1, 1.5, "5", True])
+@pytest.mark.parametrize("number", [-1, "5", True])
 def test_numbers_of_blocks_are_checked_before_anything_is_asked(store, number):
     with pytest.raises(LabError, match=r"from_block=.*not a number of Ethereum blocks"):
         store.sync("http://127.0.0.1:1", from_block=number)
