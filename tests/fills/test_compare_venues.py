@@ -9,6 +9,7 @@ import pandas as pd
 import pytest
 from engine.test_intervals import PRICES, drawn
 from pandas.testing import assert_frame_equal
+from support.optional import thorough
 from support.worlds import (
     MINUTE,
     WEIGHTS,
@@ -411,31 +412,35 @@ def test_what_cannot_be_matched_is_undecided(trades, marks, by_side):
     assert empty.drop(columns="side").dtypes.equals(types)
 
 
-def test_fills_with_something_unknown_do_not_match(trades, marks, overall):
-    takers = trades[trades["role"] == "taker"].reset_index(drop=True)
-    whole = overall.iloc[0]
-    for name in (
-        "size",
+@pytest.mark.parametrize(
+    "name",
+    [
         "price",
-        "notional",
-        "fee_bps",
-        "market",
-        "side",
-        "created_at",
-    ):
-        odd = takers.copy()
-        odd.loc[odd.index[::7], name] = None
-        found = lab.fills.compare_venues(odd, marks).iloc[0]
-        # A seventh of the fills has no such value and drops out; the difference moves by chance, but not far.
-        assert 0 < found["fills"] < whole["fills"]
-        assert found["difference_bps"] == pytest.approx(whole["difference_bps"], abs=25)
-    for name, is_left_out in (("fill_type", True), ("order_hash", False)):
-        odd = takers.copy()
-        odd.loc[odd.index[::7], name] = None
-        found = lab.fills.compare_venues(odd, marks)
-        assert found.iloc[0]["difference_bps"] < 0
-        note = f"{len(odd.index[::7]):,} fills are left out: taker or type unknown."
-        assert (found.attrs.get("notes") == [note]) is is_left_out
+        *map(thorough, ["size", "notional", "fee_bps", "market", "side", "created_at"]),
+    ],
+)
+def test_fills_with_something_unknown_do_not_match(name, trades, marks, overall):
+    odd = trades[trades["role"] == "taker"].reset_index(drop=True)
+    whole = overall.iloc[0]
+    odd.loc[odd.index[::7], name] = None
+    found = lab.fills.compare_venues(odd, marks).iloc[0]
+    # A seventh of the fills has no such value and drops out; the difference moves by chance, but not far.
+    assert 0 < found["fills"] < whole["fills"]
+    assert found["difference_bps"] == pytest.approx(whole["difference_bps"], abs=25)
+
+
+@pytest.mark.parametrize(
+    ("name", "is_left_out"), [("fill_type", True), thorough("order_hash", False)]
+)
+def test_fills_of_an_unknown_type_are_left_out_and_counted(
+    name, is_left_out, trades, marks
+):
+    odd = trades[trades["role"] == "taker"].reset_index(drop=True)
+    odd.loc[odd.index[::7], name] = None
+    found = lab.fills.compare_venues(odd, marks)
+    assert found.iloc[0]["difference_bps"] < 0
+    note = f"{len(odd.index[::7]):,} fills are left out: taker or type unknown."
+    assert (found.attrs.get("notes") == [note]) is is_left_out
 
 
 # Horizons, clusters and weights
