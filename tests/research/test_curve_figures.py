@@ -7,20 +7,17 @@ import pandas as pd
 import pytest
 from figures.test_figures import assert_legible
 from support.figures import lines, words
-from support.worlds import users_of
 
 import loopring_lab as lab
 from loopring_lab.errors import LabError
-from loopring_lab.relayer import World
 from loopring_lab.research import figures
 
 Frames = tuple[pd.DataFrame, Any]
 
 
 @pytest.fixture(scope="module")
-def switched() -> Frames:
-    world = World(seed=41, size=0.2, switched=("2022-07-01", "book"))
-    users, marks = users_of(world)
+def switched(switched: Frames) -> Frames:
+    users, marks = switched
     # A column that the figure says nothing of: both sides are counted once.
     takers = users[users["role"] == "taker"]
     takers.attrs["synthetic"] = True
@@ -79,6 +76,7 @@ def test_both_are_legible(curves, changes):
     assert_legible(changes)
 
 
+@pytest.mark.thorough
 def test_the_year_stands_apart_from_the_label_of_synthetic_data(switched):
     trades, marks = switched
     spring = trades[trades["created_at"].between("2022-03", "2022-07")]
