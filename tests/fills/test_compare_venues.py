@@ -202,7 +202,9 @@ def in_eth(takers, trades):
     return takers["notional"].astype(float) * rate
 
 
-@pytest.mark.parametrize("is_outside", [True, False])
+@pytest.mark.parametrize(
+    "is_outside", [True, pytest.param(False, marks=pytest.mark.thorough)]
+)
 def test_the_comparison_is_its_definition_in_pandas(trades, marks, is_outside):
     some = (
         trades[trades["market"].isin(["LRC-ETH", "ETH-USDC"])]

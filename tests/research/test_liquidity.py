@@ -373,7 +373,7 @@ def test_words_are_those_of_the_table():
     few = lab.research.describe(found.head(5))
     assert "(too few for an interval, n = 5 days)" in few
     polars = on("polars", found.drop(columns=["opened", "closed"]))
-    with pytest.raises(LabError, match="has no column"):
+    with pytest.raises(LabError, match="no answer of lab.research.liquidity"):
         lab.research.describe(polars)
     trades, balances, _ = answered()
     own = lab.research.liquidity(trades, balances, trades)

@@ -227,5 +227,7 @@ def test_without_quotes_nothing_is_said_or_drawn(trades, balances):
     at_pools = trades[trades["fill_type"] == "amm"]
     nothing = lab.research.pool_quotes(at_pools, balances, by=[])
     assert lab.research.describe(nothing).startswith("No quotes: ")
-    with pytest.raises(LabError, match=r"lab\.figures\.routing: no order on the book"):
+    with pytest.raises(
+        LabError, match=r"lab\.research\.figures\.routing: no order on the book"
+    ):
         lab.research.figures.routing(at_pools, balances)
