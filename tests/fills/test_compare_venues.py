@@ -309,6 +309,7 @@ def test_intervals_hold_the_true_difference_and_no_verdict_is_wrong(seed, cheape
     assert abs(median(errors)) < 0.5
 
 
+@pytest.mark.thorough
 def test_over_users_the_cheaper_venue_is_found():
     """Over all takers arbitrage decides: there the pool looks cheaper, and the sentence says that classes differ."""
     world = World(seed=2, size=0.05, cheaper="book")
