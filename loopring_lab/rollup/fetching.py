@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-import time
 from collections import deque
 from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -57,10 +56,9 @@ WORKERS = 4  # requests under way; the rate of 5 a second is reached with answer
 MOST_L1_BLOCKS = 10_000  # in one eth_getLogs: the most that public endpoints answer
 GROWS_AFTER = 8  # answers in a row, until a range that was halved is doubled again
 GAPS_AT_ONCE = 200  # asked for before what was found is committed
-# What is committed together, and after how many seconds at the latest: that much an interruption may cost.
-BATCH_BLOCKS = 500
-BATCH_BYTES = 16 << 20
-BATCH_SECONDS = 5.0
+# What is committed together, and so what a kill may cost: seconds of a sync, as a block is some 10 KB.
+BATCH_BLOCKS = 200
+BATCH_BYTES = 16 << 20  # of larger blocks, which an endpoint may make up
 
 _ADDRESS = re.compile("0x[0-9a-fA-F]{40}")
 
@@ -137,7 +135,6 @@ class Sync:
         self._fresh: list[Submission] = []  # events that are not committed yet
         self._tokens: dict[int, str] = {}
         self._batch: list[RawBlock] = []
-        self._committed_at = time.monotonic()
 
     def run(self, wanted: Wanted) -> None:
         """Read events, then blocks; what is missing for the endpoint's fault is raised at the end."""
@@ -240,7 +237,7 @@ class Sync:
                 self._answered += 1
                 if self._answered % GROWS_AFTER == 0:
                     self._span = min(MOST_L1_BLOCKS, 2 * self._span)
-                if self._is_due(len(self._fresh)):
+                if len(self._fresh) >= BATCH_BLOCKS:
                     self._record(range(first, rest.start))
                     first = rest.start
         finally:
@@ -297,7 +294,6 @@ class Sync:
             self._store.add_events(self._fresh, ends, self._tokens)
         self._fresh = []
         self._tokens = {}
-        self._committed_at = time.monotonic()
 
     def _learn_tokens(self) -> None:
         """Ask for symbols and decimals of tokens that are not listed yet, or without a name of their own."""
@@ -349,10 +345,8 @@ class Sync:
                 self._batch += blocks
                 problems += wrong
                 held += len(blocks)
-                if self._is_due(
-                    len(self._batch),
-                    sum(len(raw.data) for raw in self._batch),
-                ):
+                size = sum(len(raw.data) for raw in self._batch)
+                if len(self._batch) >= BATCH_BLOCKS or size >= BATCH_BYTES:
                     self._commit()
                 self._report(held, total)
         finally:
@@ -365,16 +359,11 @@ class Sync:
                 problem = f"{count} The first: {problem}"
             raise MissingBlocks(problem)
 
-    def _is_due(self, rows: int, size: int = 0) -> bool:
-        is_late = rows > 0 and time.monotonic() - self._committed_at > BATCH_SECONDS
-        return is_late or rows >= BATCH_BLOCKS or size >= BATCH_BYTES
-
     def _commit(self) -> None:
         batch = self._batch
         self._batch = []
         if batch:
             self._store.add(batch)
-        self._committed_at = time.monotonic()
 
     def _fetch_all(self, grouped: list[list[Submission]]) -> Iterator[Fetched]:
         """Yield what transactions hold, given by their events; several requests are under way."""

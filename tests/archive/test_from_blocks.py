@@ -95,7 +95,6 @@ def test_all_accounts_and_each_one_as_the_blocks_give_them(archive, store):
     frame = archive.trades()
     check_equal(archive, store)
     assert frame.attrs == {
-        "fee_token": "received",
         "source": SOURCE.name,
         "synthetic": False,
     }
