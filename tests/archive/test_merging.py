@@ -145,8 +145,8 @@ def test_text_that_looks_like_a_border_between_rows_is_kept_whole(imported, some
 
 
 def test_members_are_kept_as_they_were_sent_without_white_space(imported):
-    body = b'{"trades": [["1", 8.50e1, -0, null, true, "a],[b", {"x": [1]}, 7]]}'
-    assert texts(imported(body)) == ['["1",8.50e1,-0,null,true,"a],[b",{"x":[1]},7]']
+    body = b'{"trades": [["1", 8.50e1, -0, null, true, "a],[b", {"x": [1]}]]}'
+    assert texts(imported(body)) == ['["1",8.50e1,-0,null,true,"a],[b",{"x":[1]}]']
 
 
 @pytest.mark.parametrize("size", ["1.5", "9" * 60])
