@@ -11,7 +11,6 @@ from typing import Any
 import pandas as pd
 
 from loopring_lab.arguments import parse_utc, to_milliseconds
-from loopring_lab.engine import frames
 from loopring_lab.engine.ask import ask, ask_table, given
 from loopring_lab.engine.groups import Keys, literal, several
 from loopring_lab.engine.kinds import FrameT, Given, Trades
@@ -369,12 +368,6 @@ def _line(line: Any, where: str) -> _Line:
         raise LabError(
             f"{CALLER}: {where} matches created_at. Use since and until instead."
         )
-    amounts = [name for name in frames.AMOUNTS if name in line]
-    if amounts:
-        raise LabError(
-            f"{CALLER}: {where} matches {amounts[0]}, and amounts cannot be matched. Add a column of classes of "
-            "them, and match that."
-        )
     match = {
         n: _values(v, f"{where}: {n}")
         for n, v in line.items()
@@ -401,10 +394,6 @@ def _rest(others: Any) -> Iterator[_Line]:
 def _values(value: Any, where: str) -> frozenset[Any]:
     """Return the values that a line matches in one column."""
     values = several(value)
-    if where.endswith("account_id") and any(isinstance(one, bool) for one in values):
-        raise LabError(
-            f"{CALLER}: {where}={value!r} is not a number. Give account ids, such as 10083."
-        )
     if not values or not all(
         pd.api.types.is_hashable(one) and not _is_missing(one) for one in values
     ):

@@ -216,7 +216,7 @@ def cells_of_table() -> dict[str, list[str]]:
     lines = [
         line.split("|")[1:-1]
         for line in TABLE.read_text().splitlines()
-        if line.startswith("| `f")
+        if line.startswith(("| `fees.", "| `fills.", "| `figures."))
     ]
     return {
         name: [cell.strip() for cell in cells]
