@@ -20,7 +20,8 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from loopring_lab.errors import LabError, UnexpectedAnswer
+from loopring_lab.errors import LabError, UnexpectedAnswer, visible
+from loopring_lab.redaction import Hidden, hide_addresses
 
 # Bytes of a page of trades from a relayer; 50 rows take about 12 KiB.
 MAX_PAGE = 2 << 20
@@ -76,6 +77,11 @@ class _NotAccepted(Exception):
 
 def given_path(path: str | os.PathLike[str]) -> Path:
     """Return a path as it was given: ``~`` is the home folder, and all other characters stand for themselves."""
+    path = hide_addresses(path)
+    if isinstance(path, Hidden):
+        raise LabError(
+            "An address, which may hold a key, is no path. Give a file or a folder of this machine."
+        )
     try:
         return Path(path).expanduser()
     except TypeError:
@@ -84,7 +90,7 @@ def given_path(path: str | os.PathLike[str]) -> Path:
         ) from None
     except RuntimeError:
         raise LabError(
-            f"{os.fspath(path)!r}: nobody here has that home folder. Give the whole path."
+            f"{str(path)!r}: nobody here has that home folder. Give the whole path."
         ) from None
 
 
@@ -142,7 +148,7 @@ def to_json(value: Any) -> str:
 def printable(text: str, most: int = 80) -> str:
     """Prepare untrusted text for a message: cut, and without control characters."""
     cut = text if len(text) <= most else text[: most - 3] + "..."
-    return "".join(letter if letter.isprintable() else "?" for letter in cut)
+    return visible(cut)
 
 
 def shown(value: object, most: int = 80) -> str:

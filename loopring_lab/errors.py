@@ -54,6 +54,10 @@ class LabError(Exception):
     recording ...no-such-folder: expected a folder of saved responses, got no such folder. Give the folder...
     """
 
+    def __init__(self, message: str) -> None:
+        # Paths and answers may hold what a terminal takes for commands.
+        super().__init__(visible(message))
+
     def __reduce__(self) -> tuple[Any, ...]:
         # Exceptions are copied to other processes by calling their class with `args`, which here are one message,
         # while several classes take more. So the parts are put together again as they are.
@@ -213,6 +217,11 @@ class ProtocolError(LabError, ValueError):
 
 class KeyUpdateError(LabError):
     """A key update cannot be made, was refused, or failed."""
+
+
+def visible(text: str) -> str:
+    """Write a question mark for each character that no screen shows."""
+    return "".join(letter if letter.isprintable() else "?" for letter in text)
 
 
 def _restored(

@@ -26,6 +26,7 @@ MEMBERS: dict[str, type] = {
     "exchange": str,
     "chainId": int,
 }
+_HINT = 'Correct it: it is like {"name": "my exchange", "synthetic": false}.'
 DEFAULT_PORTS = {"http": 80, "https": 443}
 
 
@@ -89,12 +90,10 @@ class Source:
     @classmethod
     def read(cls, text: str, where: str) -> Self:
         """Read an identity that a relayer, a recording or an archive states."""
-        try:
-            answer = parse_json(text, where, number=whole_or_text)
-        except UnexpectedAnswer:
-            answer = None
+        # Nothing of it is shown: in somebody else's folder it may be a link to a file of the reader's own.
+        answer = parse_json(text, where, number=whole_or_text, hint=_HINT)
         if not isinstance(answer, dict):
-            raise _unexpected(where, "a JSON object", repr(text[:80]))
+            raise _unexpected(where, "a JSON object", type(answer).__name__)
         for name, kind in MEMBERS.items():
             value = answer.get(name)
             # Not isinstance: true is an int to Python, and a number that is too long stays text of its own type.
@@ -105,7 +104,7 @@ class Source:
                     type(value).__name__,
                 )
         if not answer.get("name"):
-            raise _unexpected(where, "a member name of type str", repr(text[:80]))
+            raise _unexpected(where, "a member name of type str", "none")
         synthetic = answer.get("synthetic") or False
         return cls(
             answer["name"],
@@ -156,8 +155,7 @@ def given_name(name: str | None) -> str | None:
 
 
 def _unexpected(where: str, expected: str, got: str) -> UnexpectedAnswer:
-    hint = 'Correct it: it is like {"name": "my exchange", "synthetic": false}.'
-    return UnexpectedAnswer(where, expected=expected, got=got, hint=hint)
+    return UnexpectedAnswer(where, expected=expected, got=got, hint=_HINT)
 
 
 def _visible(text: str) -> str:

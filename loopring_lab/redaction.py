@@ -9,12 +9,19 @@ from __future__ import annotations
 
 import functools
 import json
-from collections.abc import Callable
+import os
+import re
+from collections.abc import Callable, Iterable
 from typing import Any, NoReturn, ParamSpec, SupportsIndex, TypeVar
 from urllib.parse import quote
 
 Arguments = ParamSpec("Arguments")
 Result = TypeVar("Result")
+
+# How addresses begin, also without one of their slashes, as in a `pathlib.Path`. Drives have one letter.
+_ADDRESS = re.compile(r"\W*[A-Za-z][A-Za-z0-9+.-]+:/")
+# JSON may write any printable character of ASCII as an escape. Others are matched so that they are skipped whole.
+_ESCAPE = re.compile(rb"\\(?:u00(?P<code>[2-7][0-9a-fA-F])|(?P<slash>/)|.)", re.DOTALL)
 
 
 class Hidden:
@@ -65,6 +72,16 @@ def hide(value: object) -> Any:
     return None
 
 
+def hide_addresses(given: Any) -> Any:
+    """Wrap what may be an address, with a key in it, where paths are expected; paths stay as they are."""
+    if isinstance(given, str | os.PathLike):
+        text = str(given)
+        return hide(text) if _ADDRESS.match(text) else given
+    if isinstance(given, Iterable) and not isinstance(given, bytes):
+        return [hide_addresses(one) for one in given]
+    return given
+
+
 def shielded(
     function: Callable[Arguments, Result],
 ) -> Callable[Arguments, Result]:
@@ -109,9 +126,24 @@ class Redactor:
 
     def __call__(self, text: bytes) -> bytes:
         """Return the text without the secrets; nothing of it if one cannot be cut out."""
-        cut = text
+        cut = self._cut(text)
+        # What no escape conceals goes on exactly as it was sent.
+        unescaped = _ESCAPE.sub(_unescaped, cut)
+        cut_again = self._cut(unescaped)
+        return cut if cut_again == unescaped else cut_again
+
+    def _cut(self, text: bytes) -> bytes:
         for spelling in self._spellings:
-            cut = cut.replace(spelling, b"<hidden>")
+            text = text.replace(spelling, b"<hidden>")
         # Letters of the mark and those around it may make up a secret again.
-        remains = any(spelling in cut for spelling in self._spellings)
-        return b"<hidden>" if remains else cut
+        remains = any(spelling in text for spelling in self._spellings)
+        return b"<hidden>" if remains else text
+
+
+def _unescaped(match: re.Match[bytes]) -> bytes:
+    """Write an escape of JSON as the character that it stands for, unless only an escape can stand for that."""
+    if match["slash"]:
+        return b"/"
+    if match["code"]:
+        return json.dumps(chr(int(match["code"], 16)))[1:-1].encode()
+    return match[0]

@@ -37,6 +37,7 @@ from loopring_lab.engine.database import StoredFile, bound_source
 from loopring_lab.errors import ArchiveError, LabError
 from loopring_lab.origin import given_name
 from loopring_lab.progress import Watching, track
+from loopring_lab.redaction import hide_addresses
 from loopring_lab.sources.client import Client
 from loopring_lab.sources.recording import Recording
 from loopring_lab.tables.rows import FILL_TYPES
@@ -86,6 +87,7 @@ class Archive:
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
+        path = hide_addresses(path)
         self._file = StoredFile(path, KIND)
 
     def __repr__(self) -> str:
@@ -267,6 +269,7 @@ class Archive:
            account_id fill_type  rows  missing
         0       10083       dex     1        1
         """
+        paths = hide_addresses(paths)
         if fill_type is not None and fill_type not in FILL_TYPES:
             raise LabError(
                 f"fill_type={fill_type!r}: give 'amm', 'dex', or nothing where the files say it."
@@ -590,6 +593,7 @@ class Archive:
         >>> archive.export(Path(tempfile.mkdtemp(), "exported"))
         700
         """
+        folder = hide_addresses(folder)
         return scans.export(
             self._file, given_path(folder), _filter(since, until, accounts)
         )

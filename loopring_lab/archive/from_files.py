@@ -15,7 +15,7 @@ from loopring_lab.archive.conversion import Converted, ListingSnapshot, Page, to
 from loopring_lab.archive.holdings import SyncRecord
 from loopring_lab.bounded import Paths, find_files, printable
 from loopring_lab.engine.database import StoredFile
-from loopring_lab.errors import LabError, UnexpectedAnswer
+from loopring_lab.errors import LabError, UnexpectedAnswer, visible
 from loopring_lab.origin import FILE, Source
 from loopring_lab.progress import Progress
 from loopring_lab.sources.saved_answers import (
@@ -216,7 +216,7 @@ def _origin(
             raise LabError(f"{absent}. {SAVE_LISTING}")
         texts = bundled_listing(absent, used)
         listing = ListingSnapshot.of_relayer(*texts, _modified(home), "the package")
-        print(f"{absent}; they are {BUNDLED}.")  # noqa: T201
+        print(visible(f"{absent}; they are {BUNDLED}."))  # noqa: T201
     source = source_of(beside, named, places, har)
     # The name says no exchange and no chain: those that the archive knows of its own source stay.
     if bound and bound.name == named == source.name:

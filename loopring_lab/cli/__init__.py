@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 import click
 
 from loopring_lab.cli import templates
-from loopring_lab.errors import IncompleteHistory, LabError
+from loopring_lab.errors import IncompleteHistory, LabError, visible
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -68,11 +68,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         return FAILED
     except click.ClickException as error:
         # An address may hold a key, so no error repeats one.
-        said = ADDRESS.sub("<address>", error.format_message()).removesuffix(".")
+        said = visible(ADDRESS.sub("<address>", error.format_message()))
         context = getattr(error, "ctx", None)
         command = context.command_path if context else "loopring-lab"
         print(
-            f"loopring-lab: {said}. {command} --help says what it takes.",
+            f"loopring-lab: {said.removesuffix('.')}. {command} --help says what it takes.",
             file=sys.stderr,
         )
         return FAILED
@@ -94,7 +94,7 @@ def print_how_to_resume(words: list[str]) -> None:
             what = "blocks"
         case _:
             return
-    resume = f"Resume with: loopring-lab {shlex.join(words)}"
+    resume = visible(f"Resume with: loopring-lab {shlex.join(words)}")
     print(f"Stopped; {what} read so far are safe. {resume}", file=sys.stderr)
 
 
@@ -170,7 +170,7 @@ def open_lab(
     if folder is None:
         folder = bundled.parent / DEFAULT_FOLDER if in_source_tree else DEFAULT_FOLDER
     kept = templates.copy_notebooks(bundled, folder)
-    said = [f"Notebooks are copied to {folder}"]
+    said = [visible(f"Notebooks are copied to {folder}")]
     said += [f"  kept yours: {name}" for name in kept]
     print("\n".join(said), flush=True)
     first_notebook = min(folder.glob("*.ipynb"), default=folder)
@@ -288,7 +288,7 @@ def new(
     chosen = templates.suited_to_source(template, values)
     source = values.get("blocks") or values.get("recording")
     for parameter, value in chosen.items():
-        print(f"{parameter} = {value!r}, chosen for {source}")
+        print(visible(f"{parameter} = {value!r}, chosen for {source}"))
     target = target or Path(f"{name}.ipynb")
     templates.new(template, target, chosen | values, force=force)
     jupyter = "jupyter"
@@ -296,7 +296,7 @@ def new(
     if shutil.which(jupyter) is None:
         jupyter = str(Path(sys.executable).with_name(jupyter))
     command = shlex.join([jupyter, "lab", str(target)])
-    print(f"Wrote {target}. Open it with: {command}")
+    print(visible(f"Wrote {target}. Open it with: {command}"))
     return DONE
 
 
@@ -489,7 +489,8 @@ def export(path: Path, folder: Path) -> int:
     """
     from loopring_lab.archive import Archive
 
-    print(f"{Archive(path).export(folder):,} trades written to {folder}")
+    count = Archive(path).export(folder)
+    print(visible(f"{count:,} trades written to {folder}"))
     return DONE
 
 

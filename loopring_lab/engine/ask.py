@@ -60,7 +60,7 @@ def given_prices(prices: Any, caller: str) -> Given[Any] | None:
         return None
     if isinstance(prices, (str, os.PathLike)):
         raise LabError(
-            f"{caller}: prices from a file are read with lab.tables.prices({str(prices)!r})."
+            f"{caller}: prices= takes a frame. Read a file first, with lab.tables.prices(file)."
         )
     return given(prices, f"{caller}: prices=")
 

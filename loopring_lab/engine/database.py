@@ -160,10 +160,6 @@ class StoredFile:
             Any, ...
         ] = ()  # the stamp of the state that was checked last
         self.shown = given_path(path)
-        if re.match("[A-Za-z][A-Za-z0-9+.-]+:/", str(self.shown)):
-            raise LabError(
-                f"An address, which may hold a key, is no path of {kind.one}. Give a file."
-            )
         self.advice = (
             f"Restore a backup, or move the file away and fill a new one: {kind.fill}."
         )

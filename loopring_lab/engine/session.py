@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from loopring_lab.bounded import given_path
 from loopring_lab.errors import LabError
+from loopring_lab.redaction import hide_addresses
 
 if sys.platform != "win32":
     import fcntl
@@ -90,6 +91,7 @@ def set_memory(
     >>> lab.engine.set_memory("2GiB")
     >>> lab.engine.set_memory()  # the default again
     """
+    spill_folder = hide_addresses(spill_folder)
     size = _parse_size(limit)
     parent = None
     if spill_folder is not None:

@@ -11,7 +11,7 @@ from urllib.parse import SplitResult, urlsplit
 
 from loopring_lab.bounded import shown
 from loopring_lab.errors import LabError
-from loopring_lab.redaction import SecretText, hide
+from loopring_lab.redaction import SecretText, hide, shielded
 
 DAY = 86_400.0  # seconds
 
@@ -21,7 +21,8 @@ _PLAIN = re.compile(r"[!-\[\]-~]+")
 _HOST_NAME = re.compile(r"(?=.{1,254}$)[\w-]{1,63}(\.[\w-]{1,63})*\.?", re.ASCII)
 
 
-def check_base_url(base_url: object) -> str:
+@shielded
+def check_base_url(base_url: SecretText) -> str:
     """Return a relayer's address without what follows its root; the error does not repeat it."""
     parts = _split(base_url)
     if parts is None or "@" in parts.netloc or parts.query or parts.fragment:
@@ -29,7 +30,7 @@ def check_base_url(base_url: object) -> str:
             "base_url: this is not a relayer's address. Give one like https://host or http://127.0.0.1:8000, "
             "without user, password or query; a folder of saved responses is recording=."
         )
-    return str(base_url).rstrip("/").removesuffix("/api/v3")
+    return base_url[:].rstrip("/").removesuffix("/api/v3")
 
 
 def split_rpc_address(address: object) -> SplitResult:

@@ -40,7 +40,9 @@ class Transport(Channel):
     ) -> None:
         key = hide(api_key)
         del api_key
-        self.base_url = check_base_url(base_url)
+        address = hide(base_url)
+        del base_url
+        self.base_url = check_base_url(address)
         self._allow_http = allow_http
         self._use(key)
         super().__init__(Server(self.base_url), **limits)

@@ -15,7 +15,7 @@ from loopring_lab import tables
 from loopring_lab.bounded import Paths
 from loopring_lab.errors import ArchiveError, LabError
 from loopring_lab.progress import Watching, track
-from loopring_lab.redaction import hide
+from loopring_lab.redaction import hide, hide_addresses
 from loopring_lab.rollup import checks
 from loopring_lab.rollup.block_file import BlockFile
 from loopring_lab.rollup.blocks import Blocks
@@ -73,6 +73,7 @@ class Store:
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
+        path = hide_addresses(path)
         self.file = BlockFile(path)  # the tables of the file
 
     def __repr__(self) -> str:
@@ -246,6 +247,8 @@ class Store:
         """
         from loopring_lab.rollup import importing
 
+        paths = hide_addresses(paths)
+        tokens = hide_addresses(tokens)
         with track("blocks", progress) as watch:
             new = importing.Import(self.file, first_block, watch)
             counts = new.run(paths, tokens)

@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
 
 from loopring_lab.bounded import given_path
-from loopring_lab.errors import LabError
+from loopring_lab.errors import LabError, visible
 from loopring_lab.http.addresses import check_limit
 from loopring_lab.http.transport import Transport
 from loopring_lab.origin import given_name
-from loopring_lab.redaction import hide
+from loopring_lab.redaction import hide, hide_addresses
 from loopring_lab.sources.client import Client
 
 if TYPE_CHECKING:
@@ -148,14 +148,19 @@ def connect(
     """
     key = hide(api_key)
     del api_key
+    # Wrapped before anything can fail: tracebacks may show variables, and an address may hold a key.
+    base_url = None if base_url is None else hide(str(base_url))
+    recording = hide_addresses(recording)
+    blocks = hide_addresses(blocks)
     source = given_name(source)
     check_limit("rate", rate, "requests per second")
     only_source({"base_url": base_url, "recording": recording, "blocks": blocks})
     if blocks:
         return _read_blocks(blocks, source)
     if base_url is None and recording is None:
-        base_url = os.environ.get("LOOPRING_BASE_URL") or None
-        recording = None if base_url else os.environ.get("LOOPRING_RECORDING")
+        base_url = hide(os.environ.get("LOOPRING_BASE_URL") or None)
+        if base_url is None:
+            recording = hide_addresses(os.environ.get("LOOPRING_RECORDING"))
     if base_url is not None:
         key = key or hide(os.environ.get("LOOPRING_API_KEY"))
         transport = Transport(
@@ -199,7 +204,7 @@ def _read_recording(path: Path, name: str | None) -> Recording:
 
     recording = Recording(path, name)
     if recording.contents.note:
-        print(recording.contents.note)  # noqa: T201
+        print(visible(recording.contents.note))  # noqa: T201
     return recording
 
 

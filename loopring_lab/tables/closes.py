@@ -9,6 +9,7 @@ import pandas as pd
 
 from loopring_lab.bounded import given_path
 from loopring_lab.errors import LabError
+from loopring_lab.redaction import hide_addresses
 from loopring_lab.tables.csv_files import (
     DECIMAL,
     TEXT_TIME,
@@ -69,6 +70,7 @@ def prices(
        created_at (UTC)  market base price (ETH)
     2022-03-31 18:01:00 LRC-ETH  LRC     0.00031
     """
+    file = hide_addresses(file)
     if unit is not None and unit not in UNITS:
         raise LabError(
             f"unit={unit!r} is not known. Use 's' or 'ms', or leave it out where times are text."

@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 
 from loopring_lab.bounded import given_path
 from loopring_lab.columns import TRADES
+from loopring_lab.redaction import hide_addresses
 from loopring_lab.tables.csv_files import (
     DECIMAL,
     TEXT_TIME,
@@ -69,6 +70,7 @@ def read_csv(
     >>> trades.to_csv(file, index=False)
     >>> assert_frame_equal(lab.tables.read_csv(file, client.tokens(), client.markets()), trades)
     """
+    file = hide_addresses(file)
     if tokens is not None:
         check_frame("tokens", tokens, {"token_id", "decimals"})
     if markets is not None:
