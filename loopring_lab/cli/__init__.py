@@ -685,6 +685,6 @@ def print_blocks(report: pd.DataFrame, as_json: bool) -> int:
     if missing:
         said += f"{missing:,} missing. Run blocks sync to download them."
     else:
-        said += "none missing between"
+        said += "none known to be missing"
     print_table(report, said, as_json)
     return INCOMPLETE if missing else DONE

@@ -29,6 +29,13 @@ if TYPE_CHECKING:
     import duckdb
 
 READ_AT_ONCE = 512  # blocks, some 10 MB of their data
+# By the type of a transaction, the columns of tokens whose balances it changes.
+TOKENS_OF = {
+    "deposit": ("token",),
+    "withdrawal": ("token",),
+    "transfer": ("token",),
+    "spot_trade": ("sell_a", "sell_b"),
+}
 CODEC = "zstd"
 
 
@@ -202,6 +209,17 @@ class Index:
         return 0 if last is None else last + 1
 
     @property
+    def first_number(self) -> int:
+        """The number of the exchange's first block: 1, but a synthetic exchange begins where its world does."""
+        held = pc.min(self.blocks["block_id"]).as_py()
+        submitted = pc.min(self.events["block_id"]).as_py()
+        known = [number for number in (held, submitted) if number is not None]
+        if not self.source.synthetic:
+            # Whoever numbers blocks by hand may begin with 0.
+            known.append(1)
+        return min(known, default=1)
+
+    @property
     def attrs(self) -> dict[str, Any]:
         return {"source": self.source.name, "synthetic": self.source.synthetic}
 
@@ -253,6 +271,16 @@ class BlockFile:
         while raw := tuple(islice(rest, size)):
             yield Blocks(raw, index.pools, index.attrs, count_from)
             count_from += sum(one.block_id is None for one in raw)
+
+    def used_tokens(self, index: Index) -> set[int]:
+        """Return the ids of the tokens that blocks deposit, withdraw, transfer or trade."""
+        used: set[int] = set()
+        for blocks in self.batches(index, index.blocks, READ_AT_ONCE):
+            for kind, names in TOKENS_OF.items():
+                table = blocks.table(kind)
+                for name in names:
+                    used.update(table[name].unique().to_pylist())
+        return used
 
     def scanned(self) -> list[range]:
         """Return the spans of Ethereum blocks whose events were read, which may overlap, by their first one."""

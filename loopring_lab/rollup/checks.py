@@ -22,8 +22,7 @@ from loopring_lab.rollup.calldata import to_hex
 MOST_PROBLEMS = 10_000  # listed of each check, some 1 MB; all are counted
 SHOWN = 5  # problems that a preview shows
 CHECKS = {
-    "indices": "Block numbers are contiguous from the first held to the last, and every block whose event "
-    "was seen is held.",
+    "indices": "Every block is held, from the first of the exchange to the last one held or named by an event.",
     "roots": "Each block starts from the Merkle root that the block before it ended with, and ends with the "
     "root of its event.",
     "sha256": "The SHA-256 of the block data is the public data hash of the block's event.",
@@ -67,7 +66,7 @@ class Check(NamedTuple):
     Examples
     --------
     >>> from loopring_lab.rollup.checks import check
-    >>> blocks = lab.rollup.decode_data(bytes(98 + 16 * 68), first_block=7)
+    >>> blocks = lab.rollup.decode_data(bytes(98 + 16 * 68), first_block=1)
     >>> found = check([blocks])
     >>> found.summary.loc[["indices", "conditional"], ["checked", "wrong", "not_checkable"]]
                  checked  wrong  not_checkable
@@ -91,6 +90,10 @@ class Check(NamedTuple):
 
     def _sheet(self) -> Sheet:
         wrong = int(self.summary["wrong"].sum())
+        open_questions = int(self.summary["not_checkable"].sum())
+        title = "Nothing wrong found"
+        if wrong or open_questions:
+            title = f"{wrong:,} wrong, {open_questions:,} not checkable"
         lines = []
         for name, row in self.summary.iterrows():
             counts = f"{row['checked']:,} checked, {row['wrong']:,} wrong, {row['not_checkable']:,} not checkable"
@@ -103,11 +106,7 @@ class Check(NamedTuple):
             notes.append(
                 f"Showing the first {SHOWN} of {len(self.problems):,} problems; .problems has all."
             )
-        return Sheet(
-            f"{wrong:,} wrong" if wrong else "Nothing wrong found",
-            lines,
-            notes,
-        )
+        return Sheet(title, lines, notes)
 
 
 def check(
@@ -115,9 +114,10 @@ def check(
     submissions: pa.Table | None = None,
     chain_id: int | None = None,
     progress: Watching = None,
+    first_number: int = 1,
 ) -> Check:
-    """Check blocks in the order of the chain, a batch at a time."""
-    work = _Work(submissions, chain_id)
+    """Check blocks in the order of the chain, a batch at a time; exchanges number theirs from 1."""
+    work = _Work(submissions, chain_id, first_number)
     with track("blocks", progress) as report:
         for blocks in batches:
             # Stores yield no empty batch, but callers may.
@@ -200,16 +200,20 @@ class _Tally:
 class _Work:
     """The checks of a sequence of blocks, with what carries over from batch to batch."""
 
-    def __init__(self, submissions: pa.Table | None, chain_id: int | None) -> None:
+    def __init__(
+        self,
+        submissions: pa.Table | None,
+        chain_id: int | None,
+        first_number: int,
+    ) -> None:
         self.tally = _Tally()
+        self._last_number = first_number - 1  # that of the block before
         self.done = 0  # blocks
         self.chain_id = chain_id
         self.events = self._read_events(submissions)
         # Owners whose signature was right: no contracts.
         self._signers: set[bytes] = set()
         self._last: Header | None = None  # the block before, also of the batch before
-        # From the first number held to the highest so far; empty while there is none.
-        self._numbers = range(0)
         self._balances = NOTHING  # those known at the end of the batch before
 
     def add(self, blocks: Blocks) -> None:
@@ -235,15 +239,10 @@ class _Work:
         self._check_balances(blocks, headers, np.array(follow_flags))
 
     def result(self) -> Check:
-        """Name the blocks whose events were seen before the first or after the last held, and sum up."""
-        # Those between are known to be missing since the block after them came.
-        beyond = [number for number in self.events if number not in self._numbers]
-        for first, last in _runs(sorted(beyond)):
-            self._missing(
-                first,
-                last,
-                "was submitted, as its event says, but is not held",
-            )
+        """Name the blocks after the last one held of which events were seen, and sum up."""
+        submitted = max(self.events, default=0)
+        if submitted > self._last_number:
+            self._missing(self._last_number + 1, submitted)
         return self.tally.result()
 
     def _read_events(self, submissions: pa.Table | None) -> dict[int, Event]:
@@ -282,24 +281,21 @@ class _Work:
             if not follows and self._last and self._last["block_id"] is None:
                 self.tally.note("indices", header, GAP)
             return
-        if not self._numbers:
-            # As if the block before had been the last, so that the first one follows it.
-            self._numbers = range(number, number)
-        before = self._numbers.stop - 1
+        before = self._last_number
         # Batches come in order, so a number that is not higher is held twice, or is wrong.
         if number <= before:
             self.tally.judge("indices", header, f"comes after block {before}")
             return
         self.tally.judge("indices", header, "")
-        self._numbers = range(self._numbers.start, number + 1)
+        self._last_number = number
         if number > before + 1:
-            self._missing(before + 1, number - 1, "is missing")
+            self._missing(before + 1, number - 1)
 
-    def _missing(self, first: int, last: int, what: str) -> None:
+    def _missing(self, first: int, last: int) -> None:
         """Name a range of numbers that are missing."""
-        text = f"block {first} {what}"
+        text = f"block {first} not held"
         if first < last:
-            text = f"blocks {first} to {last} ({last - first + 1:,}): each {what}"
+            text = f"blocks {first} to {last} not held ({last - first + 1:,})"
         self.tally.judge("indices", {"block_id": first}, text)
 
     def _check_roots(self, header: Header, follows: bool) -> None:

@@ -8,7 +8,7 @@ import re
 from collections import deque
 from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from itertools import groupby, islice, pairwise, product
+from itertools import groupby, islice, product
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from loopring_lab.bounded import shown, to_json
@@ -25,7 +25,7 @@ from loopring_lab.origin import Source
 from loopring_lab.progress import Progress, Watching, track
 from loopring_lab.redaction import SecretText, hide
 from loopring_lab.rollup import calldata
-from loopring_lab.rollup.block_file import BlockFile, Submission
+from loopring_lab.rollup.block_file import BlockFile, Index, Submission
 from loopring_lab.rollup.events import (
     DECIMALS,
     EXCHANGES,
@@ -45,6 +45,7 @@ from loopring_lab.rollup.rpc import (
     octets,
     undocumented,
 )
+from loopring_lab.rollup.slots import FIRST_NFT
 
 if TYPE_CHECKING:
     from loopring_lab.rollup.calldata import RawBlock
@@ -154,7 +155,7 @@ class Sync:
 
         span = self._wanted_span(wanted, chain_id, is_synthetic)
         scanned = self._store.scanned()
-        self._fill_gaps(scanned)
+        self._fill_gaps(self._gaps(scanned, span, index))
         for rest in _complement(scanned, span):
             self._scan(rest)
         self._learn_tokens()
@@ -175,9 +176,8 @@ class Sync:
             first = FIRST_L1_BLOCK if chain_id in EXCHANGES else 0
         return range(first, last + 1)
 
-    def _fill_gaps(self, scanned: list[range]) -> None:
+    def _fill_gaps(self, every_gap: list[range]) -> None:
         """Ask again for events that must be, or may be, in spans that were read: endpoints leave some out."""
-        every_gap = self._gaps(scanned)
         for start in range(0, len(every_gap), GAPS_AT_ONCE):
             gaps = every_gap[start : start + GAPS_AT_ONCE]
             answers = self._rpc.ask_many(
@@ -192,23 +192,29 @@ class Sync:
                     self._note(answer, gap)
             self._record(None)
 
-    def _gaps(self, scanned: list[range]) -> list[range]:
-        """Return where, in spans that were read, events are missing between others, or may be at both ends."""
-        events = sorted(self._events.values())
-        if not events or not scanned:
+    def _gaps(self, scanned: list[range], wanted: range, index: Index) -> list[range]:
+        """Return where, in spans that were read, events are missing, or may be: an empty answer proves nothing."""
+        if not scanned:
             return []
-        gaps = []
-        for before, after in pairwise(events):
-            if after.block_id > before.block_id + 1:
-                gaps.append(range(before.l1_block, after.l1_block + 1))
-        first = events[0].l1_block
-        last = events[-1].l1_block
-        if events[0].block_id > 1 and scanned[0].start <= first:
-            gaps.append(range(scanned[0].start, first + 1)[-MOST_L1_BLOCKS:])
+        first = scanned[0].start
         stop = max(span.stop for span in scanned)
-        gaps.append(range(last, max(last + 1, stop))[:MOST_L1_BLOCKS])
+        gaps = []
+        l1_block = first
+        number = 0
+        for event in sorted(self._events.values()):
+            if event.block_id > number + 1:
+                gaps.append(range(l1_block, event.l1_block + 1))
+            l1_block = event.l1_block
+            number = event.block_id
+        # No number tells whether blocks follow the last one.
+        gaps.append(range(l1_block, stop))
+        if self._uses_unnamed_tokens(index):
+            # A token may have been registered anywhere; endpoints leave out more of long ranges than of short ones.
+            gaps.append(range(first, stop))
         parts: list[range] = []
-        for gap in gaps:
+        for whole_gap in gaps:
+            start = max(whole_gap.start, wanted.start)
+            gap = range(start, max(start, min(whole_gap.stop, wanted.stop)))
             # What was not read yet is not asked for here: nobody may want it.
             unread = [span for span in _complement(scanned, gap) if span]
             # Spans that touch or overlap are one here, so nothing is asked for twice.
@@ -216,6 +222,16 @@ class Sync:
                 starts = range(0, len(read), MOST_L1_BLOCKS)
                 parts += [read[start : start + MOST_L1_BLOCKS] for start in starts]
         return parts
+
+    def _uses_unnamed_tokens(self, index: Index) -> bool:
+        """Return whether blocks that are held have tokens that no event and no listing names."""
+        named = set(self._store.contracts())
+        named.update(token["tokenId"] for token in self._store.listed_tokens())
+        # NFTs are not registered.
+        return any(
+            token < FIRST_NFT and token not in named
+            for token in self._store.used_tokens(index)
+        )
 
     def _scan(self, span: range) -> None:
         """Read the events of a span, of as many L1 blocks at once as the endpoint allows."""

@@ -46,19 +46,26 @@ ATTEMPTS = 8
 MOST_PAUSE = 8.0  # seconds, where an endpoint refuses calls of a batch for their rate
 FIRST_PAUSE = 0.2
 
-# What endpoints say where a range of L1 blocks is too long, or where there are too many requests: JSON-RPC has no
-# codes for either, so the words tell that endpoints use.
-_RANGE = re.compile(
-    r"range|results|too large|too many (logs|blocks)|response size|time(d )?out|deadline|[0-9] blocks",
-    re.IGNORECASE,
-)
+# JSON-RPC has no codes for too many requests, a wrong key, and logs that are not there, so the words tell that
+# endpoints use. A refusal in other words is about what was asked for.
 _RATE = re.compile(
-    r"\brate\b|too many requests|request limit|requests? (count )?(per|exceed)|limit exceeded|throughput"
-    r"|capacity|compute units|quota|credits|slow down|try again|temporar|busy|overloaded",
+    r"\brate\b|too many requests|request limit|requests? (count )?(per|exceed)|per (second|minute|day|month)"
+    r"|throughput|capacity|compute units|quota|credits|throttl|slow down|try again|temporar|busy|overloaded",
     re.IGNORECASE,
 )
-# "limit exceeded" and "internal error" of JSON-RPC, which endpoints send when they are busy, and HTTP's code.
-_BUSY_CODES = (-32005, -32603, 429)
+# In a refusal of logs these words are about the range that was asked for, whatever else is said.
+_EXTENT = re.compile(
+    r"\b(block|log|result|event)s?\b|range|size|large|smaller|narrow|time(d )?out|time limit|deadline",
+    re.IGNORECASE,
+)
+_NO_ACCESS = re.compile(
+    r"api.?key|unauthori[sz]|authenticat|forbidden|denied|credential|project id",
+    re.IGNORECASE,
+)
+_PRUNED = re.compile(r"prun|archive|histor|missing trie node", re.IGNORECASE)
+_INDEXING = re.compile(r"\bindex(ed|ing)\b|\bsync(ed|ing)\b", re.IGNORECASE)
+# "limit exceeded" and "internal error" of JSON-RPC, which endpoints send when they are busy.
+_BUSY_CODES = (-32005, -32603)
 _TOO_MUCH = (413, 504)  # HTTP: content too large, gateway timeout
 _QUANTITY = re.compile("0[xX][0-9a-fA-F]{1,64}")
 
@@ -70,6 +77,13 @@ _NOT_AN_ENDPOINT = (
 _OTHER = "The endpoint answered other than documented:"
 _UNDOCUMENTED = "Try again, or use another endpoint."
 _ANOTHER = "Get it again, from another endpoint or export if need be."
+_ONE_BLOCK = "Use an endpoint that answers for a range of one L1 block."
+_NO_LONGER = (
+    "It no longer keeps what is so old: use one that does, such as an archive node."
+)
+_NOT_YET = (
+    "It is still reading the chain: run sync again later, or use another endpoint."
+)
 _SLOW_DOWN = "Send fewer requests: sync(..., rate=...); or run it again later, or use another endpoint."
 
 
@@ -352,24 +366,36 @@ def _advice(
     status: int,
 ) -> tuple[type[RpcError], str]:
     # Only eth_getLogs has a range that can be halved.
-    is_about_range = status in _TOO_MUCH or bool(_RANGE.search(reason))
-    if endpoint.startswith("eth_getLogs") and is_about_range:
-        return (
-            TooMuch,
-            "Use an endpoint that answers for a range of one L1 block.",
-        )
+    is_of_logs = endpoint.startswith("eth_getLogs")
+    if is_of_logs and (status in _TOO_MUCH or _EXTENT.search(reason)):
+        return TooMuch, _next_step(reason, status) or _ONE_BLOCK
     # HTTP 400 says that the request itself is wrong, whatever words come with it.
-    is_about_rate = status == 429 or (status != 400 and bool(_RATE.search(reason)))
-    if (isinstance(code, int) and code in _BUSY_CODES) or is_about_rate:
+    is_about_rate = status != 400 and bool(_RATE.search(reason))
+    if is_about_rate or 429 in (status, code):
         return Busy, _SLOW_DOWN
-    if status in (401, 403):
-        return RpcError, _KEY
+    hint = _next_step(reason, status)
+    is_answer = status < 500 or (status == 500 and bool(reason))
+    if is_of_logs and is_answer and hint != _KEY:
+        return TooMuch, hint or _ONE_BLOCK
+    if isinstance(code, int) and code in _BUSY_CODES:
+        return Busy, _SLOW_DOWN
+    if hint:
+        return RpcError, hint
     if status >= 500:
         return (
             RpcError,
             "The problem is on the endpoint's side: try again later.",
         )
     return RpcError, _NOT_AN_ENDPOINT if refusal is None else _OTHERWISE
+
+
+def _next_step(reason: str, status: int) -> str | None:
+    """Return what to do about a refusal, where its words tell."""
+    if status in (401, 403) or _NO_ACCESS.search(reason):
+        return _KEY
+    if _PRUNED.search(reason):
+        return _NO_LONGER
+    return _NOT_YET if _INDEXING.search(reason) else None
 
 
 def _request_object(identity: int, call: Call) -> dict[str, Any]:

@@ -69,7 +69,8 @@ class Store:
     >>> store = lab.rollup.Store(folder / "my-blocks.duckdb")
     >>> store.import_files(folder / "block.hex", first_block=20)[["first", "last", "blocks"]]
        first  last  blocks
-    0     20    20       1
+    0      1    19       0
+    1     20    20       1
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
@@ -90,7 +91,7 @@ class Store:
         count = int(report["blocks"].sum())
         missing = int(report["missing"].sum())
         return (
-            f"<p>{where}: {count:,} block{'' if count == 1 else 's'}, {missing:,} missing between them.<br>"
+            f"<p>{where}: {count:,} block{'' if count == 1 else 's'}, {missing:,} missing.<br>"
             "<small><code>store.report()</code> shows details, <code>store.check()</code> what the blocks "
             "prove.</small></p>"
         )
@@ -119,10 +120,11 @@ class Store:
         The exchange's events tell which blocks there are; each block is in the calldata of a transaction, and
         is stored only if its SHA-256 is the one of the event. Ranges of Ethereum blocks are halved where the
         endpoint refuses them, and calls are sent in batches where it takes them. After an interruption of any
-        kind, rerun to resume. Where numbers are missing between blocks, their events are asked for again, as
-        endpoints have left some out. Symbols and decimals of tokens are asked of their contracts; one without
-        decimals is not listed, and one without a readable symbol is called ``token#`` and its id; both are asked
-        for again by the next sync.
+        kind, rerun to resume. Events are asked for again where numbers are missing before or between blocks, after
+        the last one, and everywhere while a token has no event: endpoints leave some out, and answer for logs that
+        they no longer keep as if there were none. Symbols and decimals of tokens are asked of their contracts; one
+        without decimals is not listed, and one without a readable symbol is called ``token#`` and its id; both are
+        asked for again by the next sync.
 
         Parameters
         ----------
@@ -271,8 +273,8 @@ class Store:
 
         Examples
         --------
-        >>> store.check().problems.empty
-        True
+        >>> store.check().problems["problem"].tolist()
+        ['blocks 1 to 19 not held (19)']
         """
         index = self.file.index()
         return checks.check(
@@ -280,6 +282,7 @@ class Store:
             index.events,
             index.source.chain_id,
             progress,
+            index.first_number,
         )
 
     def report(self) -> pd.DataFrame:
@@ -289,15 +292,18 @@ class Store:
         -------
         pandas.DataFrame
             One row per range of consecutive numbers: ``first`` and ``last`` number, ``blocks`` held,
-            ``missing`` before the next range (after the last one: those that events name), time of the first
-            and the last block (UTC), and their Ethereum blocks where known. Blocks without a number are in
-            the last row. Source: the headers of the blocks.
+            ``missing`` before the next range (after the last one: up to the last that an event names), time of
+            the first and the last block (UTC), and their Ethereum blocks where known. Exchanges number their
+            blocks from 1: where the first ones are not held, a row without blocks says so. Blocks without a
+            number are in the last row; what is missing around them is not known. Source: the headers of the
+            blocks.
 
         Examples
         --------
         >>> store.report()[["first", "last", "blocks", "missing"]]
            first  last  blocks  missing
-        0     20    20       1        0
+        0      1    19       0       19
+        1     20    20       1        0
         """
         index = self.file.index()
         rows = index.blocks.select(["block_id", "timestamp", "l1_block"])
@@ -308,15 +314,16 @@ class Store:
         ranges = begins.cumsum().where(number.notna(), len(held) + 1)
         frame: pd.DataFrame = held.groupby(ranges).agg(**_REPORT).reset_index(drop=True)
         frame["blocks"] = frame["blocks"].astype("int64")
-        # Between ranges; after the last one only events tell.
+        # Between ranges, and after the last one, as far as events tell.
         missing = frame["first"].shift(-1) - frame["last"] - 1
-        known = frame["last"].dropna()
-        if len(known):
-            last = int(known.iloc[-1])
-            submitted = pc.unique(index.events["block_id"])
-            is_later = pc.greater(submitted, last)
-            missing[len(known) - 1] = pc.sum(is_later).as_py() or 0
+        known = len(frame["last"].dropna())
+        submitted = pc.max(index.events["block_id"]).as_py() or 0
+        if known:
+            missing[known - 1] = max(0, submitted - int(frame["last"].iloc[known - 1]))
         frame.insert(3, "missing", missing)
+        first_held = int(frame["first"].iloc[0]) if known else submitted + 1
+        if first_held > index.first_number:
+            frame = _after_gap(frame, index.first_number, first_held)
         for name in ("first_time", "last_time"):
             times = pd.to_datetime(frame[name], unit="s", utc=True)
             frame[name] = times.astype("datetime64[ms, UTC]")
@@ -418,3 +425,13 @@ class Store:
             )
         index = self.file.index()
         yield from self.file.batches(index, index.blocks, size)
+
+
+def _after_gap(report: pd.DataFrame, first: int, first_held: int) -> pd.DataFrame:
+    """Put a row without blocks before the others: the first blocks of the exchange are not held."""
+    frame = report.set_axis(report.index + 1).reindex(range(len(report) + 1))
+    count = first_held - first
+    gap = {"first": first, "last": first_held - 1, "blocks": 0, "missing": count}
+    for name, value in gap.items():
+        frame.loc[0, name] = value
+    return frame.astype({"blocks": "int64"})

@@ -25,7 +25,7 @@ def test_sync_report_check(tmp_path, monkeypatch, capsys):
     folder = str(tmp_path / "blocks")
     assert run(ScriptedChain(12), monkeypatch, "sync", folder, "--rate", "1000") == 0
     said = capsys.readouterr()
-    assert said.out.endswith("12 blocks, none missing between\n")
+    assert said.out.endswith("12 blocks, none known to be missing\n")
     assert KEY not in said.out + said.err
     assert main(["blocks", "report", folder]) == 0
     assert capsys.readouterr().out == said.out
@@ -60,7 +60,7 @@ def test_a_sync_of_a_part(tmp_path, monkeypatch):
     bounds = ["--from-block", str(FIRST_L1 + 300), "--to-block", str(FIRST_L1 + 400)]
     chain = ScriptedChain(12, chain_id=5)
     assert run(chain, monkeypatch, "sync", folder) == 2
-    assert run(chain, monkeypatch, "sync", folder, *bounds, "--exchange", CONTRACT) == 0
+    assert run(chain, monkeypatch, "sync", folder, *bounds, "--exchange", CONTRACT) == 1
     assert [raw.block_id for raw in Store(folder).blocks().raw] == [3, 4]
 
 
@@ -95,12 +95,14 @@ def test_import_takes_numbers_and_tokens(tmp_path, capsys):
     tokens = tmp_path / "tokens.json"
     tokens.write_text('[{"symbol": "ETH", "tokenId": 0, "decimals": 18}]')
     line = f"{tmp_path}/5.hex {tmp_path}/6.hex --first-block 5 --tokens {tokens}"
-    assert main(["blocks", "import", folder, *line.split()]) == 0
-    assert capsys.readouterr().out.endswith("2 blocks, none missing between\n")
+    assert main(["blocks", "import", folder, *line.split()]) == 1
+    assert capsys.readouterr().out.endswith(
+        "2 blocks, 4 missing. Run blocks sync to download them.\n"
+    )
     assert Store(folder).tokens()["decimals"].to_dict() == {"ETH": 18}
     line = f"{tmp_path}/8.hex --first-block 8"
     assert main(["blocks", "import", folder, *line.split()]) == 1
-    assert "3 blocks, 1 missing. Run blocks sync" in capsys.readouterr().out
+    assert "3 blocks, 5 missing. Run blocks sync" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("words", [["report"], ["check"], ["import", "no-such-file"]])
@@ -125,7 +127,7 @@ def test_the_address_is_asked_for_on_a_terminal_and_not_shown(tmp_path):
         code, seen = asked(tmp_path / "blocks", f"{url}/{KEY}".encode())
     assert code == 0
     assert KEY.encode() not in seen
-    assert b"9 blocks, none missing between" in seen
+    assert b"9 blocks, none known to be missing" in seen
 
 
 @pytest.mark.thorough
@@ -136,7 +138,7 @@ def test_no_address_means_the_embedded_chain(tmp_path):
         b"Embedded chain: synthetic world, seed 1. Nothing here is real market data."
         in seen
     )
-    assert b"none missing between" in seen
+    assert b"none known to be missing" in seen
 
 
 def test_an_address_that_no_option_takes_is_not_repeated(capsys):

@@ -28,6 +28,7 @@ from loopring_lab.rollup.checks import check
 
 CHAIN_ID = 1  # of the recorded block
 BLOCKS = 120
+FIRST = 20_099  # the number of the embedded chain's first block
 TRANSACTIONS = ("conditional", "auxiliary", "signatures", "balances")
 
 
@@ -53,11 +54,11 @@ def submissions(store, history):
 
 
 def checked(raw, submissions=None, *, batch=50):
-    """Check everything but signatures, for which the chain's id is needed."""
+    """Check everything but signatures, for which the chain's id is needed; the embedded chain begins late."""
     batches = (
         Blocks(raw[start : start + batch]) for start in range(0, len(raw), batch)
     )
-    return check(batches, submissions)
+    return check(batches, submissions, first_number=FIRST)
 
 
 def counts(found):
@@ -104,12 +105,12 @@ def test_gaps_are_named_and_nothing_is_concluded_across_them(history, submission
     found = checked(held, submissions)
     before = history[0].block_id - 1
     assert list(found.problems["problem"]) == [
-        f"block {before + 51} is missing",
-        f"blocks {before + 91} to {before + 99} (9): each is missing",
-        f"blocks {before + 1} to {before + 2} (2): each was submitted, as its event says, but is not held",
-        f"blocks {before + 111} to {before + 120} (10): each was submitted, as its event says, but is not held",
+        f"blocks {before + 1} to {before + 2} not held (2)",
+        f"block {before + 51} not held",
+        f"blocks {before + 91} to {before + 99} not held (9)",
+        f"blocks {before + 111} to {before + 120} not held (10)",
     ]
-    assert list(found.problems["block_id"] - before) == [51, 91, 1, 111]
+    assert list(found.problems["block_id"] - before) == [1, 51, 91, 111]
     assert counts(found)["balances"][1] == 0
     assert counts(checked(held))["roots"] == (len(held) - 3, 0, 3)
 
@@ -238,7 +239,7 @@ CONDITIONAL = [
 def test_auxiliary_data_lists_the_conditional_transactions(form, places, problem):
     data = block_data(CONDITIONAL, size=16, conditional=3)
     call = submit([data], form=form, entries=[[(at, True, b"abc") for at in places]])
-    found = check([lab.rollup.decode(call, first_block=9)])
+    found = check([lab.rollup.decode(call, first_block=1)])
     assert list(found.problems["problem"]) == ([problem] if problem else [])
     assert counts(found)["auxiliary"] == (1, 1 if problem else 0, 0)
 
@@ -268,7 +269,20 @@ def test_a_check_says_first_whether_something_is_wrong(history):
     right = checked(history[:20])
     wrong = checked([*history[:20], *history[21:30]])
     lost = history[20].block_id
-    assert repr(right).startswith("Nothing wrong found\n  indices      20 checked, 0 ")
-    assert repr(wrong).startswith("1 wrong\n")
-    assert repr(wrong).endswith(f"\nindices, block {lost}: block {lost} is missing")
-    assert "<b>1 wrong</b>" in wrong._repr_html_()
+    right_lines = repr(right).split("\n")
+    unchecked = right.summary["not_checkable"].sum()
+    assert right_lines[0] == f"0 wrong, {unchecked} not checkable"
+    assert right_lines[1].startswith("  indices      20 checked, 0 ")
+    assert repr(wrong).startswith("1 wrong, ")
+    assert repr(wrong).endswith(f"\nindices, block {lost}: block {lost} not held")
+    assert "<b>1 wrong, " in wrong._repr_html_()
+    nothing_open = right._replace(summary=right.summary.assign(not_checkable=0))
+    assert repr(nothing_open).startswith("Nothing wrong found\n")
+
+
+def test_numbers_prove_that_blocks_before_the_first_one_are_missing():
+    found = checked_data(recorded_bytes("data.hex"), first_block=20)
+    assert listed(found) == [("indices", 1)]
+    assert found.problems["problem"][0] == "blocks 1 to 19 not held (19)"
+    assert counts(found)["indices"] == (2, 1, 0)
+    assert listed(checked_data(recorded_bytes("data.hex"), first_block=0)) == []

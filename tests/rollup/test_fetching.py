@@ -75,10 +75,11 @@ def test_the_next_sync_asks_for_what_is_new_only(store):
         long.asked["eth_getTransactionByHash"] == 9
     )  # 31, submitted with 30; 32, 33, 34; 35 and 36; ...
     sync(store, again := ScriptedChain(40))
+    # Events after the last one, and everywhere for that of token 1, together.
     assert again.asked == {
         "eth_chainId": 1,
         "eth_blockNumber": 1,
-        "eth_getLogs": 1,
+        "eth_getLogs": 2,
         "requests": 3,
     }
 
@@ -122,6 +123,82 @@ def test_ranges_are_halved_where_the_endpoint_refuses_them(store, limits):
     assert least < chain.asked["eth_getLogs"] < 2.2 * least + 40
 
 
+RANGE_REFUSALS = [
+    (-32600, "Log response size exceeded. You can make eth_getLogs requests with up to a 2K block range and no limit on the response size"),
+    (-32600, "Under the Free tier plan, you can make eth_getLogs requests with up to a 10 block range. Upgrade to PAYG for expanded block range."),
+    (-32005, "query returned more than 10000 results. Try with this block range [0xB2A1C0, 0xB2A1FF]."),
+    (-32614, "eth_getLogs is limited to a 10,000 range"),
+    (-32602, "eth_getLogs and eth_newFilter are limited to a 10,000 blocks range"),
+    (-32600, "Block range is too large"),
+    (-32062, "Block range is too wide"),
+    (-32047, "Invalid eth_getLogs request. 'fromBlock'-'toBlock' range too large. Max range: 800"),
+    (-32000, "Exceeded max range limit for eth_getLogs: 10000"),
+    (-32000, "exceed maximum block range: 5000"),
+    (-32701, "exceed maximum block range: 50000"),
+    (-32000, "query timeout exceeded"),
+    (-32000, "request timed out"),
+    (-32603, "Internal error"),
+    (-32603, "context deadline exceeded"),
+    (-32005, "limit exceeded"),
+    (-32005, "Requested range exceeds maximum RPC range limit"),
+    (-32000, "Too many logs requested. Max logs per response is 20000."),
+    (-32005, "please limit the query to at most 1000 blocks"),
+    (35, "ranges over 10000 blocks are not supported on freetier"),
+    (-32602, "getLogs request exceed max block count 100"),
+    (-32001, "eth_getLogs is limited to 0 - 50 blocks range"),
+    (-32000, "You have exceeded the maximum of 3,500 blocks per request"),
+    (-32600, "The requested window exceeds what this plan serves"),
+    (-32020, "backend response too large"),
+    (-32008, "Response is too big"),
+    (-32000, "too many matches, refine your filter"),
+    (-32602, "distance between fromBlock and toBlock must not be above 2048"),
+    (-32602, "invalid params"),
+    (-32600, "Maximum allowed number of requested blocks is 1000"),
+    (-32011, "Your query would scan more than is allowed"),
+    (-32000, "Query aborted: it took longer than 10 s. Please try again with a smaller interval of blocks"),
+    (-32000, "intervalo demasiado largo"),
+    (-32000, "span may not exceed 1024"),
+    (-32000, "from-to gap > 5k"),
+    (-32000, "up to 2k epochs"),
+    (-32000, "memory limit reached"),
+    (1, "nope"),
+    (-32000, ""),
+    (-32016, "too expensive"),
+]  # fmt: skip
+
+
+def test_a_range_is_halved_in_whatever_words_it_is_refused(store):
+    chain = ScriptedChain(40, apart=30)
+    rest = list(RANGE_REFUSALS)
+
+    def refuse(number, asked):
+        if isinstance(asked, list) or asked["method"] != "eth_getLogs":
+            return None
+        wanted = asked["params"][0]
+        if int(wanted["toBlock"], 16) - int(wanted["fromBlock"], 16) < 3:
+            return None
+        code, message = rest.pop() if rest else RANGE_REFUSALS[0]
+        error = {"code": code, "message": message}
+        answer = {"jsonrpc": "2.0", "id": asked["id"], "error": error}
+        return Answer(200 + 200 * (len(rest) % 2), json.dumps(answer).encode())
+
+    chain.trouble = refuse
+    sync(store, chain)
+    assert held(store) == chain.data
+    assert rest == []
+
+
+def test_a_refusal_of_one_l1_block_says_what_helps(store):
+    chain = ScriptedChain(3)
+    error = {"code": 4444, "message": "pruned history unavailable"}
+    refusal = Answer(200, json.dumps({"id": 3, "error": error}).encode())
+    chain.trouble = lambda number, asked: (
+        refusal if asked["method"] == "eth_getLogs" else None
+    )
+    with pytest.raises(RpcError, match=r"pruned history unavailable.*archive node"):
+        sync(store, chain)
+
+
 def test_faults_of_every_kind_lose_nothing(store):
     chain = ScriptedChain(60)
     troubles = [
@@ -151,10 +228,72 @@ def test_events_left_out_are_found_by_the_next_sync(store, omitted):
     chain.omitted, chain.honest = omitted, 4_000
     report = sync(store, chain)
     assert set(held(store)) == set(chain.data) - omitted
-    assert report["missing"].sum() == len(omitted - {1, 2, 39, 40})
+    assert report["missing"].sum() == len(omitted - {39, 40})
     report = sync(store, chain)
     assert held(store) == chain.data
     assert report["missing"].sum() == 0
+
+
+class PrunedChain(ScriptedChain):
+    """An endpoint that answers for logs before some L1 block as if there were none."""
+
+    kept_from = 0
+
+    def eth_getLogs(self, wanted):  # noqa: N802 - the method's name
+        found = super().eth_getLogs(wanted)
+        return [log for log in found if int(log["blockNumber"], 16) >= self.kept_from]
+
+
+@pytest.mark.parametrize("kept", [22, 41])
+def test_what_a_pruned_endpoint_no_longer_had_is_found_at_a_complete_one(store, kept):
+    """Of 40 blocks, none or the last 19 are answered, over more L1 blocks than are asked for at once."""
+    chain = PrunedChain(40, apart=1_000)
+    chain.register(1, 7, abi_text("LRC"), 18)
+    chain.kept_from = FIRST_L1 + 1_000 * kept
+    report = sync(store, chain)
+    assert report["missing"].sum() == (21 if kept == 22 else 0)
+    whole = ScriptedChain(40, apart=1_000)
+    whole.register(1, 7, abi_text("LRC"), 18)
+    report = sync(store, whole)
+    assert held(store) == chain.data
+    assert report["missing"].tolist() == [0]
+    assert store.check().summary.loc["indices", ["checked", "wrong"]].tolist() == [
+        40,
+        0,
+    ]
+    assert store.tokens().index.tolist() == ["LRC"]
+
+
+def test_events_after_the_last_one_are_asked_for_again_however_far(store):
+    chain = ScriptedChain(40, apart=1_000)
+    every_log = chain.logs
+    chain.logs = every_log[:3]
+    sync(store, chain)
+    assert sorted(held(store)) == [1, 2, 3]
+    chain.logs = every_log[:3] + every_log[-1:]
+    sync(store, chain)
+    assert sorted(held(store)) == [1, 2, 3, 40]
+
+
+def test_a_registration_left_out_is_asked_for_while_a_used_token_has_no_name(store):
+    chain = ScriptedChain(9)
+    sync(store, chain)
+    with pytest.raises(LabError, match="no tokens here yet"):
+        store.tokens()
+    chain.register(1, 7, abi_text("LRC"), 18)
+    sync(store, chain)
+    assert store.tokens().index.tolist() == ["LRC"]
+
+
+def test_a_part_that_was_asked_for_is_all_that_is_asked_for_again(store):
+    chain = ScriptedChain(40, apart=1_000)
+    sync(store, chain)
+    asked = []
+    chain.trouble = lambda number, call: asked.append(call)
+    sync(store, chain, from_block=FIRST_L1 + 5_000, to_block=FIRST_L1 + 5_999)
+    [wanted] = [call["params"][0] for call in asked if call["method"] == "eth_getLogs"]
+    ends = [int(wanted[name], 16) for name in ("fromBlock", "toBlock")]
+    assert ends == [FIRST_L1 + 5_000, FIRST_L1 + 5_999]
 
 
 def test_between_two_parts_nothing_is_asked_for(store):

@@ -235,12 +235,14 @@ def test_other_refusals_are_final(answer, kind, said):
         (TooMuch, -32000, "query timeout exceeded"),
         (TooMuch, -32600, "eth_getLogs limited to 1024 blocks"),
         (TooMuch, -32005, "too many logs: limit exceeded"),
+        (TooMuch, -32603, "Internal error"),
         (Busy, -32005, "project ID request rate exceeded"),
         (Busy, -32005, "daily request count exceeded, request rate limited"),
         (Busy, 429, "Your app has exceeded its compute units per second capacity."),
         (Busy, -32029, "Too Many Requests"),
         (Busy, -32007, "50/second request limit reached - reduce calls per second"),
-        (Busy, -32603, "Internal error"),
+        (RpcError, -32000, "must be authenticated!"),
+        (RpcError, -32002, "Invalid API key"),
     ],
 )  # fmt: skip
 def test_a_range_that_is_too_large_and_a_busy_endpoint_are_told_apart(
@@ -250,6 +252,26 @@ def test_a_range_that_is_too_large_and_a_busy_endpoint_are_told_apart(
     error = {"code": code, "message": message}
     assert type(refused(error, "eth_getLogs at x")) is kind
     assert type(refused(error, "eth_call at x")) is not TooMuch
+
+
+@pytest.mark.parametrize("method", ["eth_getLogs", "eth_getTransactionByHash"])
+@pytest.mark.parametrize(
+    ("code", "message", "advice"),
+    [
+        (4444, "pruned history unavailable", "such as an archive node"),
+        (-32000, "state histories haven't been fully indexed yet", "such as an archive node"),
+        (-32000, "missing trie node 5a2f", "such as an archive node"),
+        (-32000, "transaction indexing is in progress", "still reading the chain: run sync again later"),
+        (-32000, "node is syncing", "still reading the chain: run sync again later"),
+    ],
+)  # fmt: skip
+def test_what_an_endpoint_has_not_is_said_with_what_helps(
+    method, code, message, advice
+):
+    """Texts of geth, Nethermind and Erigon."""
+    said = str(refused({"code": code, "message": message}, f"{method} at x"))
+    assert said.startswith(f"The endpoint refused: {message}. It ")
+    assert advice in said
 
 
 def test_a_gateway_that_does_not_wait_for_a_range_is_asked_for_less():

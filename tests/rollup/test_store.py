@@ -158,21 +158,28 @@ def test_report_shows_ranges_gaps_and_what_events_name(store):
     store.file.add([RawBlock(made_data(30))])
     store.file.add_events([event(6), event(14), event(15)], (1, 2))
     report = store.report()
-    assert report["first"].tolist() == [4, 9, 12, None] or report[
-        "first"
-    ].isna().tolist() == [False] * 3 + [True]
-    assert report["last"].dropna().tolist() == [6, 9, 13]
-    assert report["blocks"].tolist() == [3, 1, 2, 1]
-    assert report["missing"].dropna().tolist() == [2, 2, 2]
+    assert report["first"].dropna().tolist() == [1, 4, 9, 12]
+    assert report["first"].isna().tolist() == [False] * 4 + [True]
+    assert report["last"].dropna().tolist() == [3, 6, 9, 13]
+    assert report["blocks"].tolist() == [0, 3, 1, 2, 1]
+    assert report["missing"].dropna().tolist() == [3, 2, 2, 2]
     assert report["first_l1_block"].dropna().tolist() == [
         11_000_004,
         11_000_009,
         11_000_012,
     ]
-    assert report["last_time"].astype("int64").tolist() == [
+    assert report["last_time"].dropna().astype("int64").tolist() == [
         1000 * (START + 60 * n) for n in (6, 9, 13, 30)
     ]
-    assert "7 blocks, 6 missing between them" in store._repr_html_()
+    assert "7 blocks, 9 missing." in store._repr_html_()
+
+
+def test_blocks_that_only_events_name_are_missing(store):
+    store.file.add_events([event(6)], (1, 2))
+    columns = ["first", "last", "blocks", "missing"]
+    assert store.report()[columns].to_numpy().tolist() == [[1, 6, 0, 6]]
+    problems = store.check().problems
+    assert problems["problem"].tolist() == ["blocks 1 to 6 not held (6)"]
 
 
 def test_events_are_kept_once_and_spans_that_were_read_are_listed(store):
