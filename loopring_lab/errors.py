@@ -54,9 +54,9 @@ class LabError(Exception):
     recording ...no-such-folder: expected a folder of saved responses, got no such folder. Give the folder...
     """
 
-    def __init__(self, message: str) -> None:
+    def __str__(self) -> str:
         # Paths and answers may hold what a terminal takes for commands.
-        super().__init__(visible(message))
+        return visible(super().__str__())
 
     def __reduce__(self) -> tuple[Any, ...]:
         # Exceptions are copied to other processes by calling their class with `args`, which here are one message,

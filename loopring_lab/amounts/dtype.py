@@ -25,6 +25,7 @@ from loopring_lab.amounts import arithmetic
 from loopring_lab.amounts.arithmetic import AMOUNT_TYPE
 from loopring_lab.amounts.scalar import Amount
 from loopring_lab.amounts.scaling import combined, rescale
+from loopring_lab.bounded import also_unfinished
 from loopring_lab.errors import AmountError
 
 # The hooks of pandas (tried with 3.1) that are not in its documented interface of extension types:
@@ -173,6 +174,8 @@ class AmountArray(ExtensionScalarOpsMixin, ExtensionArray):  # type: ignore[misc
         values: Any,
     ) -> None:
         self._decimals = arithmetic.from_values(values)
+
+    __repr__ = also_unfinished(ExtensionArray.__repr__)
 
     # ---- What every extension array has
 

@@ -7,6 +7,8 @@ from html import escape
 from pathlib import Path
 from typing import NamedTuple
 
+from loopring_lab.bounded import also_unfinished
+
 STYLE_SHEET = Path(__file__).parent / "table.css"
 # In one line, because every table of a notebook carries it.
 CSS = " ".join(STYLE_SHEET.read_text(encoding="utf-8").split())
@@ -43,6 +45,7 @@ class Sheet:
         self.lines = list(lines)
         self.notes = list(notes)
 
+    @also_unfinished
     def __repr__(self) -> str:
         width = max((len(line.field) for line in self.lines), default=0)
         texts = [self.title]

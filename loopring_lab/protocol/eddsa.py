@@ -13,6 +13,7 @@ from hashlib import sha256
 from typing import Any
 from urllib.parse import quote
 
+from loopring_lab.bounded import also_unfinished
 from loopring_lab.errors import ProtocolError
 from loopring_lab.protocol import curve
 from loopring_lab.protocol.fields import (
@@ -52,6 +53,7 @@ class L2Key:
     def __post_init__(self) -> None:
         object.__setattr__(self, "secret", Secret(self.secret))
 
+    @also_unfinished
     def __repr__(self) -> str:
         return f"L2Key(secret={self.secret!r}, x={self.x:#066x}, y={self.y:#066x})"
 

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from loopring_lab import tables
-from loopring_lab.bounded import Paths
+from loopring_lab.bounded import Paths, also_unfinished
 from loopring_lab.errors import ArchiveError, LabError
 from loopring_lab.progress import Watching, track
 from loopring_lab.redaction import hide, hide_addresses
@@ -77,6 +77,7 @@ class Store:
         path = hide_addresses(path)
         self.file = BlockFile(path)  # the tables of the file
 
+    @also_unfinished
     def __repr__(self) -> str:
         return f"Store({self.file.database.described()})"
 

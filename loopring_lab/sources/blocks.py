@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 
 from loopring_lab import arguments
 from loopring_lab.arguments import Moment, parse_account_id
+from loopring_lab.bounded import also_unfinished
 from loopring_lab.errors import LabError
 from loopring_lab.interactive import completion
 from loopring_lab.progress import Watching, track
@@ -53,6 +54,7 @@ class BlocksClient:
         self._bound = store.file.index().source
         self._read: _Contents | None = None
 
+    @also_unfinished
     def __repr__(self) -> str:
         count = len(self._store.file.index().blocks)
         return (

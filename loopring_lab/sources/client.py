@@ -14,6 +14,7 @@ import pandas as pd
 
 from loopring_lab import arguments, tables
 from loopring_lab.arguments import Moment, parse_account_id
+from loopring_lab.bounded import also_unfinished
 from loopring_lab.errors import LabError, NotAuthorized, RateLimited, RelayerError
 from loopring_lab.http.transport import Params, Transport
 from loopring_lab.interactive import completion
@@ -96,6 +97,7 @@ class Client:
         self._accounts = accounts
         self._accounts_by_key: dict[tuple[str, str], int] = {}
 
+    @also_unfinished
     def __repr__(self) -> str:
         accounts = f", {len(self.accounts)} accounts" if self.accounts else ""
         return f"Client({self.source}{accounts})"
