@@ -37,7 +37,6 @@ EXCHANGES = {
 FACTORY = "0x8c3d4E1728f77ABCD220323260da4A9306FB6433"
 INIT_CODE_HASH = "0xf405edd5adef335488069d63483e3e880e56abde423cfee18ea84ea89584dbcc"
 VALID_UNTIL = 1899273791
-UNESCAPED = "-_.!~*'()"  # what JavaScript's encodeURIComponent leaves as it is
 
 
 # The curve, the hash and EdDSA
@@ -235,9 +234,11 @@ def request_signature(given: Vector) -> Vector:
         content = "&".join(f"{name}={params[name]}" for name in sorted(params))
     else:
         content = json.dumps(params, separators=(",", ":"))
-    message = "&".join(
-        [method, quote(url, safe=UNESCAPED), quote(content, safe=UNESCAPED)]
-    )
+    encoded = quote(content, safe="")
+    if method == "GET":
+        # Commas of a query are encoded twice.
+        encoded = encoded.replace("%2C", "%252C")
+    message = "&".join([method, quote(url, safe=""), encoded])
     digest = sha256(message.encode()).hexdigest()
     secret = int(given["l2_secret"], 16)
     x, y = multiply(secret, BASE)

@@ -15,6 +15,8 @@ from collections.abc import Callable, Iterable
 from typing import Any, NoReturn, ParamSpec, SupportsIndex, TypeVar
 from urllib.parse import quote
 
+# As terminals, JSON and word processors write them.
+QUOTATION_MARKS = "\"'`\u2018\u2019\u201c\u201d"
 Arguments = ParamSpec("Arguments")
 Result = TypeVar("Result")
 
@@ -80,6 +82,14 @@ def hide_addresses(given: Any) -> Any:
     if isinstance(given, Iterable) and not isinstance(given, bytes):
         return [hide_addresses(one) for one in given]
     return given
+
+
+def hide_pasted(value: object) -> Any:
+    """Wrap a value; of text, only what is left without blanks, line ends and the quotation marks around it."""
+    if isinstance(value, str):
+        # In one expression: no variable ever holds the text itself.
+        return SecretText("".join(value.split()).strip(QUOTATION_MARKS))
+    return hide(value)
 
 
 def shielded(

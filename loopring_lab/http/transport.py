@@ -19,6 +19,7 @@ from loopring_lab.http.refusals import relayer_error
 from loopring_lab.redaction import SecretText, hide
 
 Params = Mapping[str, str | int]
+API = "/api/v3"
 
 
 class Transport(Channel):
@@ -54,6 +55,7 @@ class Transport(Channel):
         *,
         keyed: bool = False,
         signature: str | None = None,
+        api: str = API,
     ) -> bytes:
         """Send a GET request, retrying transient failures."""
         if signature is not None:
@@ -64,7 +66,7 @@ class Transport(Channel):
             auth = self._unkeyed
         del signature
         return self._retry(
-            self._request_for("GET", path, auth, {"params": params or {}})
+            self._request_for("GET", api + path, auth, {"params": params or {}})
         )
 
     def post(
@@ -83,7 +85,9 @@ class Transport(Channel):
         checked = self._checked("signature", hide(signature))
         auth = Secrets(signature=checked, in_body=key_seed)
         del body, signature, key_seed
-        return self._exchange(self._request_for("POST", path, auth, payload)).unwrap()
+        return self._exchange(
+            self._request_for("POST", API + path, auth, payload)
+        ).unwrap()
 
     def with_key(self, api_key: str) -> Self:
         """Return the same transport with another API key; connections and pacing are shared."""
@@ -100,8 +104,8 @@ class Transport(Channel):
         auth: Secrets,
         payload: dict[str, Any],
     ) -> Request:
-        endpoint = f"{method} /api/v3{path}"
-        url = f"{self.base_url}/api/v3{path}"
+        endpoint = f"{method} {path}"
+        url = f"{self.base_url}{path}"
         return Request(self.server, endpoint, method, url, auth, payload)
 
     def _read_error(

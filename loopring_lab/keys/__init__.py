@@ -44,8 +44,14 @@ from loopring_lab.keys.signers import (
 )
 from loopring_lab.protocol import L2Key
 from loopring_lab.protocol.fields import parse_address
-from loopring_lab.redaction import SecretText, hide
-from loopring_lab.sources.client import Client, update_fees
+from loopring_lab.redaction import SecretText, hide_pasted
+from loopring_lab.sources.client import (
+    Client,
+    is_contract,
+    spendable,
+    update_fees,
+    wallet_of_owner,
+)
 from loopring_lab.sources.records import PROCESSED, Submission
 
 __all__ = ["Counterfactual", "KeyUpdate", "Receipt", "Signer"]
@@ -150,7 +156,8 @@ class KeyUpdate:
             Text whose signature makes the key, ending in ``with key nonce: <nonce>``; by default the
             exchange's usual text.
         counterfactual : Counterfactual or mapping, optional
-            The wallet that owns the account, if its contract is not deployed yet.
+            The wallet that owns the account, if its contract is not deployed yet; by default what the relayer says
+            of it, which is checked against the owner's address.
         trust : mapping or str, optional
             Where the relayer serves another exchange: a mapping with its ``exchange`` (the address),
             ``chain_id``, and ``tokens``: symbol to ``id`` and ``decimals``, and optionally ``address`` and
@@ -167,8 +174,8 @@ class KeyUpdate:
         ------
         KeyUpdateError
             The signer is unusable or not the owner's; the exchange or the token is not known, or not as the
-            relayer claims; the fee exceeds the ceiling; the token does not pay fees; or `valid_for`,
-            `counterfactual` or `trust` is not usable.
+            relayer claims; the fee exceeds the ceiling, or the account cannot pay it; the token does not pay fees;
+            the owner is a deployed contract; or `valid_for`, `counterfactual` or `trust` is not usable.
         ProtocolError, AmountError
             A field is out of range.
         RelayerError, TransportError, UnexpectedAnswer
@@ -188,6 +195,15 @@ class KeyUpdate:
             )
         account_id = parse_account_id(account_id)
         account = client.account(account_id)
+        wallet = parse_counterfactual(counterfactual)
+        if wallet is None:
+            wallet = parse_counterfactual(wallet_of_owner(client, account_id))
+        if wallet is None and is_contract(client, account.owner):
+            raise KeyUpdateError(
+                f"Account {account_id} is owned by a contract, {account.owner}, such as a Safe. It has no private key, "
+                "and only the contract itself can check what its owners sign (EIP-1271), so such an update is not "
+                "supported here. Update the key in the wallet's own app."
+            )
         demand = fee_demand(update_fees(client, account_id), fee_token)
         deployment = trusted_deployment(trust, fee_token, client.exchange)
         token = deployment.fee_token(fee_token, client.tokens(), trust)
@@ -201,11 +217,13 @@ class KeyUpdate:
             deployment=deployment,
             owner=parse_address("owner", account.owner),
             account_id=account_id,
-            fee=fee_offer(demand, token, max_fee),
+            fee=fee_offer(
+                demand, token, max_fee, spendable(client, account_id, token.id)
+            ),
             valid_until=parse_valid_until(valid_for),
             nonce=account.nonce,
             key_seed=seed,
-            counterfactual=parse_counterfactual(counterfactual),
+            counterfactual=wallet,
         )
         prepared = cls(client, update, signer)
         # Now rather than in submit(), so that the preview shows the new public key.
@@ -264,8 +282,8 @@ class KeyUpdate:
         Parameters
         ----------
         signature : bytes or str
-            r, s, v: 65 bytes, with v 27 or 28. A wallet that cannot sign typed data may sign its digest with
-            personal_sign instead.
+            r, s, v: 65 bytes, with v 27 or 28; blanks, line ends and quotation marks in text are ignored. A wallet
+            that cannot sign typed data may sign its digest with personal_sign instead.
 
         Returns
         -------
@@ -284,7 +302,7 @@ class KeyUpdate:
         loopring_lab.errors.KeyUpdateError: signature: expected r, s, v: 65 bytes, v 27 or 28...
         """
         # The signature of the seed is the key itself: tracebacks show what variables hold.
-        hidden: Signature = hide(signature)
+        hidden: Signature = hide_pasted(signature)
         del signature
         if self._key is None:
             self._key = l2_key_from_signature(self._update, hidden, _INSTRUCTIONS[SEED])

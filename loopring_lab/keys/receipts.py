@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from loopring_lab.bounded import also_unfinished
-from loopring_lab.errors import KeyUpdateError, RelayerError
+from loopring_lab.errors import KeyUpdateError, RelayerError, UnexpectedAnswer
 from loopring_lab.http.addresses import check_number
 from loopring_lab.interactive.preview import Line, Sheet
 from loopring_lab.progress import bar
@@ -83,6 +83,7 @@ class Receipt:
         submission: Submission,
         lost: tuple[str, ...] = (),
     ) -> None:
+        _check_answer(update, submission)
         self._client = client
         self._update = update
         self._key = key
@@ -243,6 +244,21 @@ class Receipt:
     def _set(self, status: str, reason: str | None) -> None:
         self.status = status
         self.reason = reason
+
+
+def _check_answer(update: UpdateRequest, submission: Submission) -> None:
+    """Refuse an answer about another account or another token than the update has."""
+    sent = {"accountId": update.account_id, "tokenId": update.fee.token.id}
+    answered = {"accountId": submission.account_id, "tokenId": submission.token_id}
+    for name, expected in sent.items():
+        # Where an answer was lost, the account has told of the end instead, and no token is known.
+        if answered[name] not in (None, expected):
+            raise UnexpectedAnswer(
+                name,
+                expected=f"{expected}, as in the update that was sent",
+                got=answered[name],
+                hint="The update may have been accepted all the same: check client.account().",
+            )
 
 
 def poll_until_final(

@@ -124,24 +124,33 @@ class Counterfactual:
 
 @dataclass(frozen=True, slots=True)
 class FeeOffer:
-    """The fee that the relayer asks for, what is offered, and at most allowed, in smallest units."""
+    """What the relayer asks for, what is offered, at most allowed, and there to pay it, in smallest units."""
 
     token: FeeToken
     demand: int
     offered: int
     allowed: int | None
+    balance: int | None
 
     def check(self) -> None:
-        """Refuse to offer more than is allowed."""
+        """Refuse to offer more than is allowed, and what the account cannot pay."""
+        if self.allowed is None or self.offered > self.allowed:
+            raise self._too_much()
+        if self.balance is not None and self.balance < self.demand:
+            symbol = self.token.symbol
+            raise KeyUpdateError(
+                f"The account cannot pay this fee: an update costs {self.token.text(self.demand)}, and it has "
+                f"{self.token.text(self.balance)}. Deposit {symbol}, or choose another fee_token=."
+            )
+
+    def _too_much(self) -> KeyUpdateError:
         allowed = self.allowed
-        if allowed is not None and self.offered <= allowed:
-            return
         demand = self.token.text(self.demand)
         units = demand.partition(" ")[0].replace(",", "")
         ceiling = "no ceiling is known"
         if allowed is not None:
             ceiling = f"the ceiling is {self.token.text(allowed)}"
-        raise KeyUpdateError(
+        return KeyUpdateError(
             f"The relayer asks for {demand} for a key update ({self.demand} smallest units); {ceiling}. "
             f"If you mean to pay that, write max_fee={units!r}."
         )
@@ -232,6 +241,8 @@ class UpdateRequest:
         exchange = f"the exchange's contract, on chain {place.chain_id}: the update is valid nowhere else"
         payer = f"{token.symbol}, with {token.decimals} decimals, pays the fee"
         paid = f"the most you pay: {token.text(fee.offered)}; the relayer asks for {token.text(fee.demand)}"
+        if fee.balance is None:
+            paid += "; this relayer does not show whether the account has it"
         expiry = (
             f"seconds since 1970: not processed after {deadline:%Y-%m-%d %H:%M:%S} UTC"
         )
@@ -305,20 +316,22 @@ def fee_demand(fees: Sequence[UpdateFee], symbol: str) -> int:
     return demands.pop()
 
 
-def fee_offer(demand: int, token: FeeToken, max_fee: Units | None) -> FeeOffer:
+def fee_offer(
+    demand: int, token: FeeToken, max_fee: Units | None, balance: int | None
+) -> FeeOffer:
     """Return the fee to offer: `max_fee`, or else the relayer's demand up to the token's ceiling."""
     # Without max_fee the demand is paid, but never beyond a ceiling that the relayer has no say in.
     if max_fee is None:
         ceiling = None
         if token.ceiling is not None:
             ceiling = token.smallest("ceiling", token.ceiling)
-        return FeeOffer(token, demand, demand, ceiling)
+        return FeeOffer(token, demand, demand, ceiling, balance)
     allowed = token.smallest("max_fee", max_fee)
     if not 0 <= allowed <= _MOST_FEE:
         problem = f"expected 0 to {token.text(_MOST_FEE)}, got max_fee={shown(max_fee)}"
         hint = f"Give units of {token.symbol}, such as '0.0001'."
         raise ProtocolError("maxFee", problem, hint=hint)
-    return FeeOffer(token, demand, allowed, allowed)
+    return FeeOffer(token, demand, allowed, allowed, balance)
 
 
 def parse_valid_until(valid_for: Lifetime) -> int:

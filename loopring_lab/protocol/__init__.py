@@ -21,6 +21,7 @@ from loopring_lab.protocol.eddsa import (
     l2_key,
     pack_public_key,
     public_key,
+    recover_l2_key,
     request_message,
     sign_request,
     unpack_public_key,
@@ -34,13 +35,13 @@ from loopring_lab.protocol.fields import (
     parse_bytes,
     parse_uint,
 )
-from loopring_lab.redaction import SecretBytes, hide
+from loopring_lab.redaction import hide
 
 __all__ = [
     "FACTORY_INIT_CODE_HASHES", "KIND_EIP712", "KIND_PERSONAL", "AccountUpdate", "L2Key",
     "account_update_digest", "account_update_typed_data", "check_public_key", "key_seed", "l2_key",
-    "pack_public_key", "public_key", "recover_signer", "request_message", "sign_request", "unpack_public_key",
-    "verify_request", "wallet_address", "x_api_sig",
+    "pack_public_key", "public_key", "recover_l2_key", "recover_signer", "request_message", "sign_request",
+    "unpack_public_key", "verify_request", "wallet_address", "x_api_sig",
 ]  # fmt: skip
 
 KIND_EIP712 = 2
@@ -271,9 +272,7 @@ def x_api_sig(signature: bytes | str, kind: int = KIND_EIP712) -> str:
     return "0x" + (signature + bytes([_check_kind(kind)])).hex()
 
 
-def recover_signer(
-    digest: bytes | str, x_api_sig: bytes | str, *, accept_bare: bool = False
-) -> str:
+def recover_signer(digest: bytes | str, x_api_sig: bytes | str) -> str:
     """Return the address that signed a digest, refusing whatever the exchange contract refuses.
 
     Parameters
@@ -282,9 +281,6 @@ def recover_signer(
         32 bytes, from `account_update_digest`.
     x_api_sig : bytes or str
         66 bytes: r, s, v, and :data:`KIND_EIP712` or :data:`KIND_PERSONAL`.
-    accept_bare : bool
-        Accept 65 bytes as an EIP-712 signature. The contract refuses them, but a later official client sends
-        them to the relayer; how the public relayer handled them is not documented.
 
     Returns
     -------
@@ -309,10 +305,8 @@ def recover_signer(
     from eth_utils.crypto import keccak
 
     x_api_sig = hide(x_api_sig)
-    sent = parse_bytes("X-API-SIG", x_api_sig)
-    if accept_bare and len(sent) == SIGNATURE_BYTES:
-        sent = SecretBytes(sent + bytes([KIND_EIP712]))
-    vrs = _split_signature(parse_bytes("X-API-SIG", sent, _HEADER_BYTES))
+    sent = parse_bytes("X-API-SIG", x_api_sig, _HEADER_BYTES)
+    vrs = _split_signature(sent)
     signed = bytes(parse_bytes("digest", digest, 32))
     if _check_kind(sent[SIGNATURE_BYTES]) == KIND_PERSONAL:
         signed = keccak(b"\x19Ethereum Signed Message:\n32" + signed)

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from hashlib import sha256
+from numbers import Number
 from typing import Any
 from urllib.parse import quote
 
@@ -23,8 +24,10 @@ from loopring_lab.protocol.fields import (
     parse_l2_secret,
     parse_packed,
 )
-from loopring_lab.redaction import Secret, hide
+from loopring_lab.redaction import Secret, SecretBytes, hide
 
+# How wallets write v, the last byte of a signature: its parity alone, or with the 27 that Ethereum's nodes add.
+_LEAST_V = {"0 or 1": 0, "27 or 28": 27}
 # y needs 254 bits, so the highest of 256 is free for the sign of x.
 _SIGN_BIT = 255
 
@@ -39,6 +42,9 @@ class L2Key:
         L2 secret, kept as a hidden integer: ``int(key.secret)`` is the number.
     x, y : int
         Public key.
+    v : str
+        How the wallet wrote v in the signature that made the key: ``"27 or 28"`` or ``"0 or 1"``, each of which
+        gives another key; empty where it is not known.
 
     Examples
     --------
@@ -49,13 +55,17 @@ class L2Key:
     secret: int
     x: int
     y: int
+    v: str = field(default="", compare=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "secret", Secret(self.secret))
 
     @also_unfinished
     def __repr__(self) -> str:
-        return f"L2Key(secret={self.secret!r}, x={self.x:#066x}, y={self.y:#066x})"
+        text = f"L2Key(secret={self.secret!r}, x={self.x:#066x}, y={self.y:#066x}"
+        if self.v:
+            text += f", v={self.v!r}"
+        return f"{text})"
 
 
 def l2_key(signature: bytes | str) -> L2Key:
@@ -92,7 +102,55 @@ def l2_key(signature: bytes | str) -> L2Key:
     secret = Secret(
         int.from_bytes(sha256(data).digest(), "little") % curve.SUBGROUP_ORDER
     )
-    return L2Key(secret, *public_key(secret))
+    spelling = ""
+    for name, least in _LEAST_V.items():
+        if len(data) == SIGNATURE_BYTES and data[-1] - least in (0, 1):
+            spelling = name
+    return L2Key(secret, *public_key(secret), spelling)
+
+
+def recover_l2_key(signature: bytes | str, x: int | str, y: int | str) -> L2Key | None:
+    r"""Derive an existing L2 key again, whether its wallet wrote v as 27 or 28 or as 0 or 1 at the time.
+
+    Parameters
+    ----------
+    signature : bytes or str
+        r, s, v of the key seed: 65 bytes, with either spelling of v.
+    x, y : int or str
+        The public key that it has to have.
+
+    Returns
+    -------
+    L2Key or None
+        Its ``v`` tells which spelling fitted; None if neither did, so that it is the signature of another text or
+        by another wallet.
+
+    Raises
+    ------
+    ProtocolError
+        Not hex, or shorter than 65 bytes. The message does not show the signature.
+
+    Examples
+    --------
+    >>> key = l2_key(bytes(64) + b"\x01")
+    >>> recover_l2_key(bytes(64) + b"\x1c", key.x, key.y).v
+    '0 or 1'
+    """
+    signature = hide(signature)
+    data = parse_bytes("signature", signature)
+    expected = (parse_coordinate("x", x), parse_coordinate("y", y))
+    key = l2_key(data)
+    candidates = [key]
+    if key.v:
+        parity = data[-1] - _LEAST_V[key.v]
+        candidates += [
+            l2_key(SecretBytes(data[:-1] + bytes([least + parity])))
+            for least in _LEAST_V.values()
+        ]
+    for candidate in candidates:
+        if (candidate.x, candidate.y) == expected:
+            return candidate
+    return None
 
 
 def public_key(secret: int | str) -> tuple[int, int]:
@@ -232,18 +290,18 @@ def request_message(
     url : str
         Base URL and path, without the query.
     params_or_body : mapping or str, optional
-        Query parameters, without those that are None; or the body, as a mapping to be written as compact
-        JSON or as the exact text that is sent.
+        Query parameters, of which those that are None or empty text are left out, and lists are joined by commas;
+        or the body, as a mapping to be written as compact JSON or as the exact text that is sent.
 
     Returns
     -------
     str
-        Method, URL and parameters or body, percent-encoded as JavaScript's encodeURIComponent does.
+        Method, URL and parameters or body, percent-encoded as the exchange's own clients do.
 
     Raises
     ------
     ProtocolError
-        Unknown method, a query inside the URL, or a body that is not JSON.
+        Unknown method, a query inside the URL, a parameter that has no text, or a body that is not JSON.
 
     Examples
     --------
@@ -265,7 +323,7 @@ def request_message(
             hint="Pass the query as params_or_body.",
         )
     payload = _PAYLOADS[verb](params_or_body)
-    return "&".join((verb, _percent_encode(url), _percent_encode(payload)))
+    return f"{verb}&{_percent_encode(url)}&{payload}"
 
 
 def sign_request(secret: int | str, message: str) -> str:
@@ -336,17 +394,18 @@ def _message_hash(message: str) -> int:
 
 
 def _percent_encode(text: str) -> str:
-    """Percent-encode as JavaScript's encodeURIComponent, which also refuses lone surrogates."""
+    """Percent-encode everything but letters, digits and ``-_.~``."""
+    # JavaScript's encodeURIComponent also leaves !'()* as they are; the exchange's clients escape those on top.
     try:
-        return quote(text, safe="!'()*")
+        return quote(text, safe="")
     except UnicodeEncodeError:
         raise ProtocolError(
             "text", "contains half a surrogate pair", hint="Pass valid Unicode."
         ) from None
 
 
-def _query_text(params: Mapping[str, Any] | str | None) -> str:
-    """Return query parameters as k=v, sorted by key, with truth values as JavaScript writes them."""
+def _encoded_query(params: Mapping[str, Any] | str | None) -> str:
+    """Encode query parameters: k=v, sorted by key, without those that are empty."""
     if params is not None and not isinstance(params, Mapping):
         raise ProtocolError(
             "params",
@@ -355,11 +414,29 @@ def _query_text(params: Mapping[str, Any] | str | None) -> str:
         )
     pairs = []
     for key, value in sorted((params or {}).items()):
-        if value is None:
-            continue
-        text = str(value).lower() if isinstance(value, bool) else value
-        pairs.append(f"{key}={text}")
-    return "&".join(pairs)
+        if value is not None and value != "":
+            pairs.append(f"{key}={_query_value(value)}")
+    # The relayer signs the commas of lists as they arrive: encoded once already.
+    return _percent_encode("&".join(pairs)).replace("%2C", "%252C")
+
+
+def _query_value(value: object) -> str:
+    """Write a value as JavaScript writes it into text: truth values in lower case, lists joined by commas."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, str | Number):
+        return str(value)
+    if isinstance(value, list | tuple):
+        return ",".join("" if one is None else _query_value(one) for one in value)
+    raise ProtocolError(
+        "params",
+        f"expected text, numbers, truth values and lists of these, got {type(value).__name__}",
+        hint="Write the value as the text that is sent.",
+    )
+
+
+def _encoded_body(body: Mapping[str, Any] | str | None) -> str:
+    return _percent_encode(_body_text(body))
 
 
 def _body_text(body: Mapping[str, Any] | str | None) -> str:
@@ -376,8 +453,8 @@ def _body_text(body: Mapping[str, Any] | str | None) -> str:
 
 
 _PAYLOADS = {
-    "GET": _query_text,
-    "DELETE": _query_text,
-    "POST": _body_text,
-    "PUT": _body_text,
+    "GET": _encoded_query,
+    "DELETE": _encoded_query,
+    "POST": _encoded_body,
+    "PUT": _encoded_body,
 }

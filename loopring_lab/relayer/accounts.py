@@ -6,20 +6,34 @@ import hmac
 import re
 import secrets
 from base64 import urlsafe_b64encode
+from collections import Counter
 from functools import cached_property, lru_cache
 from hashlib import sha256
 from threading import RLock
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from loopring_lab import protocol
 from loopring_lab.errors import LabError
-from loopring_lab.protocol.fields import parse_uint
+from loopring_lab.protocol.fields import parse_address, parse_uint
 from loopring_lab.relayer.history import Source
 from loopring_lab.relayer.schemas import ApiError, Code
 from loopring_lab.relayer.settings import ADDRESS, Settings
 
 if TYPE_CHECKING:
     from eth_account.signers.local import LocalAccount
+
+# Accounts that are as unkind to an update of their key as real ones can be. They have no trades.
+EMPTY_SEED = 70_003
+COUNTERFACTUAL = 70_004
+CONTRACT = 70_005
+POOR = 70_006
+DIFFICULT = {
+    EMPTY_SEED: "its keySeed is empty: the key was made with the usual text",
+    COUNTERFACTUAL: "a wallet that is not deployed yet owns it",
+    CONTRACT: "a deployed contract owns it, which has no private key",
+    POOR: "it has half of what an update costs, in every token",
+}
+UNITS = 10_000  # a choice: what every other account has of each token
 
 FIRST_NONCE = 1  # each owner has set a key once, with nonce 0
 
@@ -40,6 +54,16 @@ class Account(NamedTuple):
     key_nonce: int
     key_seed: str
     is_frozen: bool = False
+    keys_replaced: int = 0
+
+
+class KeyRequest(NamedTuple):
+    """A request for an API key: what of it was signed, but for which of the URLs."""
+
+    account_id: int
+    method: str
+    urls: tuple[str, ...]
+    content: dict[str, Any]
 
 
 class Wallet(NamedTuple):
@@ -71,13 +95,21 @@ class Accounts:
         self._source = source
         self._settings = settings
         self._operator_key = operator_key
-        self._owned = (*source.accounts, *source.planted)
+        traders = (*source.accounts, *source.planted)
+        self.difficult = {
+            account_id: why
+            for account_id, why in DIFFICULT.items()
+            if account_id not in traders
+        }
+        self._owned = (*traders, *self.difficult)
         self._pools = {
             account_id: Account(account_id, address, "", "", 0, 0, "")
             for account_id, address in source.pool_owners().items()
         }
-        # One account is owned by a wallet, so that key updates of wallets can be tried.
-        self._wallet_account = max(source.accounts, default=-1)
+        # One account with trades is owned by a wallet, too.
+        self._wallet_accounts = {COUNTERFACTUAL, max(source.accounts, default=-1)}
+        # What was paid so far, by account and token.
+        self._paid = Counter[tuple[int, int]]()
         self._key_secret = secrets.token_bytes(32)
         # Requests, steps of key updates and the notebook's own thread meet here.
         self.lock = RLock()
@@ -103,7 +135,7 @@ class Accounts:
             y,
             FIRST_NONCE,
             FIRST_NONCE,
-            owner.key_seed,
+            "" if account_id == EMPTY_SEED else owner.key_seed,
         )
 
     def owner(self, account_id: int) -> Owner:
@@ -112,13 +144,22 @@ class Accounts:
             raise LabError(
                 f"Relayer: it has no owner for account {account_id}. Use one of relayer.accounts."
             )
-        has_wallet = account_id == self._wallet_account
-        return demo_owner(
+        has_wallet = account_id in self._wallet_accounts
+        owner = demo_owner(
             self._source.name,
             account_id,
             self._settings.exchange,
             has_wallet,
         )
+        if self.is_contract(account_id):
+            # Any address that is nobody's: no signature recovers it.
+            contract = sha256(owner.address.encode()).hexdigest()[:40]
+            owner = owner._replace(address=parse_address("owner", contract))
+        return owner
+
+    def is_contract(self, account_id: int) -> bool:
+        """Return whether a deployed contract owns an account."""
+        return account_id == CONTRACT and account_id in self.difficult
 
     def add(
         self,
@@ -188,29 +229,54 @@ class Accounts:
 
     def wallet_of(self, account_id: int) -> Wallet | None:
         """Return the wallet that owns an account, if one does."""
-        if account_id != self._wallet_account:
+        if account_id not in self._wallet_accounts or account_id not in self._owned:
             return None
         return self.owner(account_id).wallet
 
-    def issue_key(
-        self,
-        account_id: int,
-        urls: tuple[str, ...],
-        params: dict[str, str],
-        signature: str,
-    ) -> str:
-        """Return the API key of an account if its L2 key signed the request, for one of the given URLs."""
-        account = self.held.get(account_id)
-        if account is None:
-            raise ApiError(
-                Code.INVALID_ACCOUNT,
-                f"accountId: no account {account_id} with an owner",
-            )
+    def balance(self, account_id: int, token_id: int) -> int:
+        """Return what an account has of a token, in smallest units."""
+        if account_id not in self.held:
+            return 0
+        symbol, decimals = self._tokens.get(token_id, ("", 0))
+        first: int = UNITS * 10**decimals
+        if account_id == POOR and account_id in self.difficult:
+            first = self._settings.update_fees.get(symbol, 0) // 2
+        return first - self._paid[account_id, token_id]
+
+    def charge(self, account_id: int, token_id: int, fee: int) -> None:
+        """Take a fee from an account."""
+        with self.lock:
+            self._paid[account_id, token_id] += fee
+
+    @cached_property
+    def _tokens(self) -> dict[int, tuple[str, int]]:
+        tokens = self._source.tokens()
+        return {each["tokenId"]: (each["symbol"], each["decimals"]) for each in tokens}
+
+    def issue_key(self, request: KeyRequest, signature: str) -> str:
+        """Return an account's API key if its L2 key signed the request; what is posted asks for a new one."""
+        with self.lock:
+            account = self.held.get(request.account_id)
+            if account is None:
+                raise ApiError(
+                    Code.INVALID_ACCOUNT,
+                    f"accountId: no account {request.account_id} with an owner",
+                )
+            self._check_request(account, request, signature)
+            if request.method == "POST":
+                replaced = account.keys_replaced + 1
+                account = account._replace(keys_replaced=replaced)
+                self.held[account.id] = account
+            return self._api_key(account)
+
+    def _check_request(
+        self, account: Account, request: KeyRequest, signature: str
+    ) -> None:
         # The relayer knows its address only as the client names it.
-        for url in urls:
-            message = protocol.request_message("GET", url, params)
+        for url in request.urls:
+            message = protocol.request_message(request.method, url, request.content)
             if protocol.verify_request(account.x, account.y, message, signature):
-                return self._api_key(account)
+                return
         raise ApiError(
             Code.WRONG_SIGNATURE,
             "wrong signature: the account's L2 key did not sign this request",
@@ -229,7 +295,7 @@ class Accounts:
 
     def _api_key(self, account: Account) -> str:
         """Return a code of the account's present key, so that a key update ends it without a list of keys."""
-        text = f"{account.id} {account.key_nonce} {account.x} {account.y}"
+        text = f"{account.id} {account.key_nonce} {account.keys_replaced} {account.x} {account.y}"
         code = hmac.digest(self._key_secret, text.encode(), "sha384")[:API_KEY_BYTES]
         return f"{account.id:08x}{urlsafe_b64encode(code).decode()}"
 

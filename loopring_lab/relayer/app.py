@@ -3,6 +3,7 @@
 import asyncio
 import base64
 import re
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from html import escape
@@ -14,10 +15,11 @@ from fastapi.responses import HTMLResponse, JSONResponse
 from fastapi.routing import APIRoute
 from starlette.exceptions import HTTPException
 from starlette.middleware.trustedhost import TrustedHostMiddleware
+from starlette.types import Receive, Scope, Send
 
 from loopring_lab.errors import LabError
 from loopring_lab.relayer import schemas
-from loopring_lab.relayer.accounts import Accounts
+from loopring_lab.relayer.accounts import Accounts, KeyRequest
 from loopring_lab.relayer.chain import MAX_BYTES as MAX_RPC_BYTES
 from loopring_lab.relayer.chain import Endpoint
 from loopring_lab.relayer.history import POOL_PREFIX, Pager, Source, TradeQuery
@@ -25,6 +27,7 @@ from loopring_lab.relayer.key_updates import (
     MAX_BODY_BYTES,
     KeyUpdates,
     Update,
+    read_body,
     read_update,
 )
 from loopring_lab.relayer.network import API, RPC, NetworkConditions, RequestCounts
@@ -35,7 +38,7 @@ from loopring_lab.relayer.schemas import (
     TimeMs,
     error_response,
 )
-from loopring_lab.relayer.settings import Settings
+from loopring_lab.relayer.settings import Address, Settings
 
 # What the documents show for each status; nothing tells how the exchange computes it.
 PROGRESS = {
@@ -134,10 +137,12 @@ KeySignature = Annotated[
     str, signature_header("EdDSA signature of the request by the L2 key.")
 ]
 
-router = APIRouter(
-    prefix=API,
-    responses={"4XX": {"model": schemas.ErrorResponse, "description": "Error"}},
-)
+ERRORS: dict[int | str, Any] = {
+    "4XX": {"model": schemas.ErrorResponse, "description": "Error"}
+}
+router = APIRouter(prefix=API, responses=ERRORS)
+# The exchange answers about wallets on Ethereum beside its other operations.
+wallets = APIRouter(prefix="/api/wallet/v3", responses=ERRORS)
 
 
 @router.get(
@@ -197,7 +202,7 @@ async def read_trades(
         order_hash,
         fill_types,
         params.offset,
-        params.limit,
+        params.limit or schemas.MAX_LIMIT,
     )
     total, rows = backend.pager.page(query)
     return JSONResponse({"totalNum": total, "trades": rows})
@@ -276,14 +281,76 @@ async def read_api_key(
     signature: KeySignature,
 ) -> schemas.KeyResponse:
     """Return the API key of an account to the holder of its L2 key."""
+    params = dict(request.query_params)
+    asked = KeyRequest(account_id, "GET", signed_urls(request), params)
+    return schemas.KeyResponse(api_key=backend.accounts.issue_key(asked, signature))
+
+
+# Read here, because the signature is of the members as they were sent.
+KEY_SCHEMA = {"application/json": {"schema": {"$ref": "#/components/schemas/KeyBody"}}}
+
+
+@router.post(
+    "/apiKey",
+    summary="New API key",
+    openapi_extra={"requestBody": {"required": True, "content": KEY_SCHEMA}},
+)
+async def replace_api_key(
+    request: Request, backend: AnyBackend, signature: KeySignature
+) -> schemas.KeyResponse:
+    """Return a new API key to the holder of an account's L2 key; the old one ends."""
+    members = read_body(await read_bytes(request, MAX_BODY_BYTES), schemas.KeyBody)
+    account_id = int(members["accountId"])
+    asked = KeyRequest(account_id, "POST", signed_urls(request), members)
+    return schemas.KeyResponse(api_key=backend.accounts.issue_key(asked, signature))
+
+
+def signed_urls(request: Request) -> tuple[str, ...]:
+    """Return the URLs that the sender of a request may have signed."""
     # A proxy that ends TLS hides the scheme that the sender signed.
     # The client signed the address as it knows it, so the host is the one that it sent.
     place = request.headers.get("host", "") + request.url.path
-    urls = (f"http://{place}", f"https://{place}")
-    params = dict(request.query_params)
-    return schemas.KeyResponse(
-        api_key=backend.accounts.issue_key(account_id, urls, params, signature)
+    return (f"http://{place}", f"https://{place}")
+
+
+@router.get("/storageId", summary="Next storage ids", dependencies=[Depends(check_key)])
+def read_storage_ids(
+    backend: AnyBackend,
+    account_id: ExistingAccount,
+    params: Annotated[schemas.StorageParams, Query()],
+) -> schemas.StorageResponse:
+    account = backend.accounts.held.get(account_id)
+    return schemas.StorageResponse(
+        order_id=backend.pager.next_storage_id(account_id, params.sell_token_id),
+        offchain_id=2 * account.nonce + 1 if account else 1,
     )
+
+
+@router.get("/user/balances", summary="Balances", dependencies=[Depends(check_key)])
+async def read_balances(
+    backend: AnyBackend,
+    account_id: ExistingAccount,
+    params: Annotated[schemas.BalancesParams, Query()],
+) -> list[schemas.BalanceRecord]:
+    asked = {int(token) for token in params.tokens.split(",") if token}
+    locked = {
+        update.body.max_fee.token_id: update.fee
+        for update in backend.updates.of_account(account_id)
+        if update.is_pending
+    }
+    records = []
+    for token_id in sorted(each["tokenId"] for each in backend.source.tokens()):
+        total = backend.accounts.balance(account_id, token_id)
+        if total and (not asked or token_id in asked):
+            frozen = min(total, locked.get(token_id, 0))
+            record = schemas.BalanceRecord(
+                account_id=account_id,
+                token_id=token_id,
+                total=str(total),
+                locked=str(frozen),
+            )
+            records.append(record)
+    return records
 
 
 @router.get("/user/offchainFee", summary="Fee of a request")
@@ -346,6 +413,22 @@ async def read_wallet(
         wallet_owner=wallet.owner,
         wallet_salt=wallet.salt,
     )
+
+
+@wallets.get("/wallet/type", summary="Kind of wallet")
+async def read_wallet_type(
+    backend: AnyBackend,
+    wallet: Annotated[Address, Query(description="Address of an owner.")],
+) -> schemas.WalletTypeResponse:
+    """Tell whether an address is that of a contract; no operation of the contract, but clients ask for it."""
+    kind = schemas.WalletType(is_in_counter_factual_status=False, is_contract=False)
+    with suppress(ApiError):
+        account_id = backend.accounts.find(None, wallet).id
+        kind = schemas.WalletType(
+            is_in_counter_factual_status=bool(backend.accounts.wallet_of(account_id)),
+            is_contract=backend.accounts.is_contract(account_id),
+        )
+    return schemas.WalletTypeResponse(data=kind)
 
 
 @router.get("/lab/outsidePrices", include_in_schema=False)
@@ -440,7 +523,13 @@ def printable(text: str) -> str:
 
 
 class RelayerApp(FastAPI):
-    """FastAPI whose document also describes the body that it does not read itself."""
+    """FastAPI that answers HEAD, and whose document describes the bodies that it does not read itself."""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve a HEAD request as a GET; uvicorn leaves the body out, by the scope that it keeps."""
+        if scope.get("method") == "HEAD":
+            scope = {**scope, "method": "GET"}
+        await super().__call__(scope, receive, send)
 
     def openapi(self) -> dict[str, Any]:
         """Add what FastAPI cannot know."""
@@ -451,6 +540,7 @@ class RelayerApp(FastAPI):
             )
             models.update(body.pop("$defs"))
             models["UpdateBody"] = body
+            models["KeyBody"] = schemas.KeyBody.model_json_schema()
         return self.openapi_schema or {}
 
 
@@ -472,14 +562,15 @@ def build_app(backend: Backend, counts: RequestCounts) -> FastAPI:
     )
     app.state.backend = backend
     # The routes are the same for every relayer; to include the router would build them anew, which takes a while.
-    app.router.routes.extend(router.routes)
+    operations = (*router.routes, *wallets.routes)
+    app.router.routes.extend(operations)
     # Outside of the contract, and so in no document.
     app.add_api_route("/docs", read_docs, include_in_schema=False)
     app.add_api_route(RPC, answer_rpc, methods=["POST"], include_in_schema=False)
     paths = frozenset(
         {
             RPC,
-            *(route.path for route in router.routes if isinstance(route, APIRoute)),
+            *(route.path for route in operations if isinstance(route, APIRoute)),
         }
     )
     app.add_middleware(

@@ -183,6 +183,16 @@ class Pager:
         numbers = self._matching(TradeQuery(account_id, fill_types=fill_types))
         return self._rows(numbers, 0, len(numbers))
 
+    def next_storage_id(self, account_id: int, token_id: int) -> int:
+        """Return the storage id of the next order of an account that sells a token: its last one, and two more."""
+        for number in reversed(self._matching(TradeQuery(account_id))):
+            row = self._history.row(number)
+            if len(row) == len(Row._fields):
+                sale = Row(*row)
+                if sale.token_id == str(token_id):
+                    return int(sale.storage_id) + 2
+        return 0
+
     def _rows(self, numbers: Sequence[int], offset: int, limit: int) -> list[list[str]]:
         # Rows are numbered oldest first, so the first page is the end.
         end = max(len(numbers) - offset, 0)
@@ -219,11 +229,11 @@ class Pager:
 
 
 def _without_prefix(query: TradeQuery) -> TradeQuery:
-    """Return a query of a market as one of a fill type, which is what the name's prefix stands for."""
+    """Return a query of a pool's name as one of its fill type, which is what the prefix stands for."""
     name = query.market
-    if name is None:
+    # A name without the prefix is one of the whole market: the pool's fills are among the others.
+    if name is None or not name.startswith(POOL_PREFIX):
         return query
-    only = POOL if name.startswith(POOL_PREFIX) else BOOK
-    fill_types = tuple(each for each in query.fill_types if each == only)
+    fill_types = tuple(each for each in query.fill_types if each == POOL)
     market = name.removeprefix(POOL_PREFIX)
     return query._replace(market=market, fill_types=fill_types)

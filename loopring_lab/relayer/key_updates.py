@@ -8,7 +8,7 @@ from functools import cached_property
 from hashlib import sha256
 from typing import Any, NamedTuple
 
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 
 from loopring_lab import protocol
 from loopring_lab.bounded import PLAIN_INTEGER, parse_json
@@ -22,6 +22,9 @@ MAX_BODY_BYTES = 16_384  # the longest honest body has about 2,000
 MAX_VOLUME = 2**96 - 1  # amounts of the exchange are uint96
 # Signatures of owners; those of contracts may be longer than 65 bytes and a type.
 HEX = re.compile(r"0x([0-9a-fA-F]{2}){1,256}")
+# Characters of a signature without a type, 65 bytes, and the types that it is tried as.
+BARE = 2 + 2 * 65
+KINDS = (protocol.KIND_EIP712, protocol.KIND_PERSONAL)
 # The path of a member as a message may show it.
 MEMBER = re.compile(r"[A-Za-z.]{1,40}")
 
@@ -35,13 +38,13 @@ class Update(NamedTuple):
     fee: int
     received_at: int
     changed_at: int
-    status: Status = "received"
+    status: Status = "processing"
     reason: str = ""
 
     @property
     def is_pending(self) -> bool:
         """Whether its outcome is still open."""
-        return self.status in ("received", "processing")
+        return self.status == "processing"
 
 
 class KeyUpdates:
@@ -167,18 +170,19 @@ class KeyUpdates:
         return len(pending)
 
     def _moved(self, update: Update) -> Update:
-        """Return an update one step further; the last step gives the account its new key, or a reason why not."""
+        """Return the outcome of an update: it gives the account its new key, or a reason why not."""
         update = update._replace(changed_at=self.time_ms)
-        if update.status == "received":
-            return update._replace(status="processing")
         body = update.body
         account = self._accounts.held[body.account_id]._replace(is_frozen=False)
         reason = self._settings.fail_updates.get(update.number, "")
         if body.valid_until <= self._now():
             reason = "validUntil has passed"
+        if update.fee > self._accounts.balance(account.id, body.max_fee.token_id):
+            reason = "balance too low to pay the fee"
         if reason:
             self._accounts.held[account.id] = account
             return update._replace(status="failed", reason=reason)
+        self._accounts.charge(account.id, body.max_fee.token_id, update.fee)
         # Keys are stored in one form, whatever the client wrote.
         self._accounts.held[account.id] = account._replace(
             x=f"{int(body.public_key.x, 16):#066x}",
@@ -191,14 +195,23 @@ class KeyUpdates:
 
 
 def read_update(data: bytes) -> UpdateBody:
-    """Read and validate the body of a request."""
+    """Read and validate the body of a key update."""
+    body = UpdateBody.model_validate(read_body(data, UpdateBody))
+    if int(body.max_fee.volume) > MAX_VOLUME:
+        raise ApiError(Code.INVALID_ARGUMENT, "maxFee.volume: must be at most 2^96 - 1")
+    return body
+
+
+def read_body(data: bytes, model: type[BaseModel]) -> dict[str, Any]:
+    """Read the body of a request, and return its members if they are those of a model."""
     if len(data) > MAX_BODY_BYTES:
         raise ApiError(
             Code.INVALID_ARGUMENT,
             f"body: must have at most {MAX_BODY_BYTES} bytes",
         )
     try:
-        body = UpdateBody.model_validate(_strict_json(data))
+        members: dict[str, Any] = _strict_json(data)
+        model.model_validate(members)
     except ValidationError as error:
         first = error.errors(
             include_url=False, include_context=False, include_input=False
@@ -208,9 +221,7 @@ def read_update(data: bytes) -> UpdateBody:
         if not MEMBER.fullmatch(name):
             name = "body"
         raise ApiError(Code.INVALID_ARGUMENT, f"{name}: {first['msg']}") from None
-    if int(body.max_fee.volume) > MAX_VOLUME:
-        raise ApiError(Code.INVALID_ARGUMENT, "maxFee.volume: must be at most 2^96 - 1")
-    return body
+    return members
 
 
 def _strict_json(data: bytes) -> Any:
@@ -268,14 +279,20 @@ def check_signature(body: UpdateBody, header: str, signer: str, chain_id: int) -
             "ecdsaSignature: must be the same as the header X-API-SIG",
         )
     digest = _digest(body, chain_id)
+    spellings = [header]
+    # Bare signatures do not tell what was signed: the exchange's SDK sends them of both kinds.
+    if len(header) == BARE:
+        spellings = [f"{header}{kind:02x}" for kind in KINDS]
     # Whoever signed is found from the signature; that it verifies says nothing by itself.
     try:
-        recovered = protocol.recover_signer(digest, header, accept_bare=True)
+        recovered = [
+            protocol.recover_signer(digest, spelling).lower() for spelling in spellings
+        ]
     except ProtocolError as error:
         raise ApiError(
             Code.WRONG_SIGNATURE, f"invalid ECDSA signature: {error}"
         ) from None
-    if recovered.lower() != signer.lower():
+    if signer.lower() not in recovered:
         raise ApiError(
             Code.WRONG_SIGNATURE,
             "invalid ECDSA signature: the owner did not sign this request",

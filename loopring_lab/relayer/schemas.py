@@ -4,9 +4,16 @@ from __future__ import annotations
 
 import re
 from enum import IntEnum
-from typing import Annotated, Literal, get_args
+from typing import Annotated, Any, Literal, get_args
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    StringConstraints,
+    model_validator,
+)
 from pydantic.alias_generators import to_camel
 from pydantic_core import PydanticCustomError
 from starlette.responses import JSONResponse
@@ -40,10 +47,13 @@ def _check_digits(text: object) -> object:
 Digits = BeforeValidator(_check_digits)
 # Ids of accounts, nonces and times are uint32 in the exchange's contract.
 AccountId = Annotated[int, Field(ge=0, le=2**32 - 1), Digits]
+TokenId = Annotated[int, Field(ge=0, lt=2**16), Digits]
 TimeMs = Annotated[int, Field(ge=0, le=MAX_TIME), Digits]
 Offset = Annotated[int, Field(ge=0, le=2**31 - 1, description="Rows to skip."), Digits]
 Limit = Annotated[
-    int, Field(ge=1, le=MAX_LIMIT, description="Most rows to return."), Digits
+    int,
+    Field(ge=0, le=MAX_LIMIT, description=f"Most rows to return; 0 is {MAX_LIMIT}."),
+    Digits,
 ]
 Uint32 = Annotated[int, Field(ge=0, lt=2**32)]
 
@@ -193,6 +203,38 @@ class KeyResponse(_Record):
     api_key: str
 
 
+class StorageResponse(_Record):
+    """The next unused storage ids: orders have even ones, other requests odd ones."""
+
+    order_id: int
+    offchain_id: int
+
+
+class Pending(_Record):
+    withdraw: str = "0"
+    deposit: str = "0"
+
+
+class BalanceRecord(_Record):
+    """What an account has of a token, in smallest units."""
+
+    account_id: int
+    token_id: int
+    total: str
+    locked: str = Field(description="The fee of a pending key update.")
+    pending: Pending = Pending()
+
+
+class WalletType(_Record):
+    is_in_counter_factual_status: bool
+    is_contract: bool
+    loopring_wallet_contract_version: str = ""
+
+
+class WalletTypeResponse(_Record):
+    data: WalletType
+
+
 class TokenFee(_Record):
     token: str
     fee: str = Field(description="Smallest units.")
@@ -249,6 +291,12 @@ class _Params(BaseModel):
     # Not a _Record, which would also accept account_id for accountId.
     model_config = ConfigDict(alias_generator=to_camel)
 
+    @model_validator(mode="before")
+    @classmethod
+    def _drop_empty(cls, given: dict[str, Any]) -> dict[str, Any]:
+        # The documented defaults are empty text, which clients send for what is not given.
+        return {name: value for name, value in given.items() if value != ""}
+
 
 class AccountParams(_Params):
     account_id: AccountId | None = Field(
@@ -276,6 +324,19 @@ class FeeParams(_Params):
     )
     token_symbol: str | None = Field(None, description=IGNORED)
     amount: str | None = Field(None, description=IGNORED)
+
+
+class StorageParams(_Params):
+    sell_token_id: TokenId = Field(description="Token that is sold or sent.")
+    max_next: str | None = Field(None, description=IGNORED)
+
+
+class BalancesParams(_Params):
+    tokens: str = Field(
+        "",
+        pattern=r"^([0-9]{1,5}(,[0-9]{1,5})*)?$",
+        description="Token ids, separated by commas; all tokens if empty.",
+    )
 
 
 # The body of a key update, which `key_updates.read_update` reads.
@@ -312,6 +373,14 @@ class CounterFactualInfo(_Body):
     account_id: Uint32 | None = Field(None, description=IGNORED)
     wallet: Address | None = Field(None, description=IGNORED)
     owner: Address | None = Field(None, description=IGNORED)
+
+
+class KeyBody(BaseModel):
+    """The body of POST /apiKey, in which clients write the id as a number or as text."""
+
+    model_config = ConfigDict(extra="forbid", alias_generator=to_camel)
+
+    account_id: Annotated[int, Field(ge=0, lt=2**32)]
 
 
 class UpdateBody(_Body):

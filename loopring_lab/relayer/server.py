@@ -123,6 +123,11 @@ class Relayer:
         return self._data.accounts
 
     @property
+    def difficult(self) -> dict[int, str]:
+        """Accounts without trades whose key is harder to update, by id, each with the reason."""
+        return dict(self._accounts.difficult)
+
+    @property
     def source(self) -> str:
         """The name of the data."""
         return self._data.name
@@ -221,7 +226,8 @@ class Relayer:
         Parameters
         ----------
         account_id : int
-            One of `accounts`; the one with the largest id is owned by a counterfactual wallet.
+            One of `accounts`, of which the one with the largest id is owned by a counterfactual wallet, or one of
+            `difficult`.
 
         Returns
         -------

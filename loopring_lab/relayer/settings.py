@@ -69,8 +69,8 @@ class Settings:
         HTTP status of a failure (``429``, ``500``, ``503``) to its probability per request. Each URL fails at
         most three times in a row, so that retries succeed in the end.
     update_seconds : float or None
-        Seconds from one step of a key update (received, processing, processed) to the next. None: updates
-        advance only when `Relayer.step` is called.
+        Seconds between two moments at which pending key updates are processed. None: only when `Relayer.step` is
+        called.
     update_fees : mapping of str to int
         Symbols of the tokens that can pay for a key update, each with the fee in smallest units.
     fail_updates : mapping of int to str

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections import defaultdict
-from collections.abc import Generator, Iterable, Mapping
+from collections.abc import Callable, Generator, Iterable, Mapping
 from contextlib import closing
 from functools import cached_property
 from html import escape
@@ -15,11 +15,18 @@ import pandas as pd
 from loopring_lab import arguments, tables
 from loopring_lab.arguments import Moment, parse_account_id
 from loopring_lab.bounded import also_unfinished
-from loopring_lab.errors import LabError, NotAuthorized, RateLimited, RelayerError
+from loopring_lab.errors import (
+    KeyUpdateError,
+    LabError,
+    NotAuthorized,
+    RateLimited,
+    RelayerError,
+)
 from loopring_lab.http.transport import Params, Transport
 from loopring_lab.interactive import completion
 from loopring_lab.origin import Source
 from loopring_lab.progress import Watching, track
+from loopring_lab.protocol import key_seed
 from loopring_lab.protocol.eddsa import L2Key, request_message, sign_request
 from loopring_lab.redaction import SecretText, hide
 from loopring_lab.sources import paging, records
@@ -34,6 +41,8 @@ NOT_FOUND = 404
 SERVER_FAULT = 500  # and above: the relayer failed, rather than that it does not know
 # The relayer's request type for key updates, where fees are asked for.
 UPDATE_REQUEST = 2
+# Where the exchange answers about wallets on Ethereum, as its SDK (`getWalletType`) and web wallet ask.
+WALLET_API = "/api/wallet/v3"
 
 
 def identity_of(client: Client) -> Source:
@@ -56,6 +65,39 @@ def update_fees(client: Client, account_id: int) -> list[UpdateFee]:
     }
     body = client._transport.get("/user/offchainFee", query, keyed=True)
     return records.listed_fees(records.read_fees(body), client._tokens.index)
+
+
+def wallet_of_owner(client: Client, account_id: int) -> dict[str, str] | None:
+    """Ask which counterfactual wallet owns an account, if one does."""
+    query: Params = {"accountId": account_id}
+    body = _if_known(lambda: client._transport.get("/counterFactualInfo", query))
+    return None if body is None else records.read_wallet(body)
+
+
+def is_contract(client: Client, owner: str) -> bool:
+    """Ask whether an address is that of a contract; a relayer that does not know counts as no."""
+    query: Params = {"wallet": owner}
+    body = _if_known(
+        lambda: client._transport.get("/wallet/type", query, api=WALLET_API)
+    )
+    return body is not None and records.read_is_contract(body)
+
+
+def spendable(client: Client, account_id: int, token_id: int) -> int | None:
+    """Ask what an account can spend of a token, in smallest units; None where the relayer does not say it."""
+    query: Params = {"accountId": account_id, "tokens": token_id}
+    body = _if_known(lambda: client._transport.get("/user/balances", query, keyed=True))
+    return None if body is None else records.read_balance(body, token_id)
+
+
+def _if_known(ask: Callable[[], bytes]) -> bytes | None:
+    """Return an answer, or None where the relayer refuses the question; that it failed is an error."""
+    try:
+        return ask()
+    except RelayerError as error:
+        if error.status >= SERVER_FAULT or isinstance(error, RateLimited):
+            raise
+        return None
 
 
 class Client:
@@ -461,6 +503,38 @@ class Client:
         self._accounts_by_key[account.x, account.y] = account.account_id
         return account
 
+    def current_key_seed(self, account: Account | int) -> str:
+        """Return the text whose signature made an account's current key.
+
+        Parameters
+        ----------
+        account : Account or int
+            From `account`, or an account id.
+
+        Returns
+        -------
+        str
+            The account's ``key_seed``; where the relayer has none, the exchange's usual text with the nonce of the
+            update that set the key. Sign it with personal_sign, and give the signature to `Account.recover_key`.
+
+        Raises
+        ------
+        KeyUpdateError
+            The account has no key yet.
+
+        Examples
+        --------
+        >>> client.current_key_seed(10083)[-32:]
+        '9732878417702c with key nonce: 0'
+        """
+        if not isinstance(account, Account):
+            account = self.account(account)
+        if not account.x or account.nonce == 0:
+            raise KeyUpdateError(
+                f"Account {account.account_id} has no key yet. Set one with lab.KeyUpdate.prepare()."
+            )
+        return account.key_seed or key_seed(self.exchange().address, account.nonce - 1)
+
     def exchange(self) -> Exchange:
         """Read which exchange the relayer serves.
 
@@ -602,7 +676,7 @@ class Client:
         ...     client, signer = lab.connect(relayer.base_url), relayer.signer(10083)
         ...     update = lab.KeyUpdate.prepare(client, account_id=10083, signer=signer)
         ...     client.update_account(update.body()).status
-        'received'
+        'processing'
         """
         if not isinstance(body, Mapping):
             raise LabError(

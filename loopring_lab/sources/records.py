@@ -25,11 +25,16 @@ from loopring_lab.bounded import (
     parse_json,
     shown,
 )
-from loopring_lab.errors import LabError, ProtocolError, UnexpectedAnswer
+from loopring_lab.errors import (
+    KeyUpdateError,
+    LabError,
+    ProtocolError,
+    UnexpectedAnswer,
+)
 from loopring_lab.interactive.preview import Line, Sheet
-from loopring_lab.protocol.eddsa import L2Key
+from loopring_lab.protocol.eddsa import L2Key, recover_l2_key
 from loopring_lab.protocol.fields import parse_coordinate
-from loopring_lab.redaction import SecretBytes, SecretText, hide, shielded
+from loopring_lab.redaction import SecretBytes, SecretText, hide, hide_pasted, shielded
 from loopring_lab.tables.listings import to_utc
 
 # The states of a key update, as the relayer's contract names them.
@@ -41,7 +46,13 @@ UPDATE_STATES = (RECEIVED, PROCESSING, PROCESSED, FAILED)
 FINAL_STATES = (PROCESSED, FAILED)
 MOST_DIGITS = 76  # of an amount: the most that decimal256 holds
 # How errors call what they expected.
-KINDS = {str: "text", bool: "true or false", Number: "a number", list: "a list"}
+KINDS = {
+    str: "text",
+    bool: "true or false",
+    Number: "a number",
+    list: "a list",
+    dict: "an object",
+}
 _HINT = "Check base_url: this may be another kind of relayer."
 
 
@@ -67,6 +78,49 @@ class Account:
         except ProtocolError:
             return False
         return x == key.x and y == key.y
+
+    def recover_key(self, signature: bytes | str) -> L2Key:
+        """Derive the account's current key from its wallet's signature of the text it was made with.
+
+        Parameters
+        ----------
+        signature : bytes or str
+            Of `Client.current_key_seed`, by personal_sign. Wallets write its last byte, v, as 27 or 28 or as 0 or
+            1, which gives two keys: both are tried.
+
+        Returns
+        -------
+        L2Key
+            The account's key; its ``v`` tells which spelling fitted.
+
+        Raises
+        ------
+        KeyUpdateError
+            Neither spelling gives the account's key, or the account has none.
+        ProtocolError
+            Not hex, or shorter than 65 bytes.
+
+        Examples
+        --------
+        >>> from eth_account.messages import encode_defunct
+        >>> from loopring_lab.relayer import Relayer, World
+        >>> with Relayer(World(size=0.01)) as relayer:
+        ...     client = lab.connect(relayer.base_url)
+        ...     text = encode_defunct(text=client.current_key_seed(10083))
+        ...     signature = relayer.signer(10083).sign_message(text).signature
+        ...     client.account(10083).recover_key(signature).v
+        '27 or 28'
+        """
+        hidden = hide_pasted(signature)
+        del signature
+        key = recover_l2_key(hidden, self.x, self.y) if self.x else None
+        if key is None:
+            raise KeyUpdateError(
+                f"signature: it does not give the key of account {self.account_id}, with v as 27 or 28 or as 0 or 1. "
+                "It is of another text or by another wallet: sign client.current_key_seed() with the wallet of "
+                f"{self.owner}."
+            )
+        return key
 
     def _repr_html_(self) -> str:
         frozen = "yes" if self.frozen else "no"
@@ -110,6 +164,8 @@ class Submission:
     is_idempotent: bool = False
     storage_id: int | None = None
     reason: str | None = None
+    account_id: int | None = None
+    token_id: int | None = None
 
 
 def read_submission(body: bytes) -> Submission:
@@ -157,6 +213,36 @@ def read_exchange(body: bytes) -> Exchange:
     address = _field(answer, "exchangeAddress", str)
     chain_id = _integer(answer, "chainId", least=1)
     return Exchange(address, chain_id)
+
+
+def read_wallet(body: bytes) -> dict[str, str] | None:
+    """Read the counterfactual wallet that owns an account; None for an account without one."""
+    answer = _json_object(body, "counterFactualInfo")
+    if not answer.get("walletFactory"):
+        return None
+    names = ("walletFactory", "walletOwner", "walletSalt")
+    return {name: _field(answer, name, str) for name in names}
+
+
+def read_is_contract(body: bytes) -> bool:
+    answer = _json_object(body, "wallet/type")
+    wallet = _field(answer, "data", dict)
+    return bool(_field(wallet, "isContract", bool))
+
+
+def read_balance(body: bytes, token_id: int) -> int:
+    """Read what an account can spend of a token, in smallest units; a token that is not listed is one it lacks."""
+    listed = parse_json(body, "balances", size=MAX_ANSWER, hint=_HINT)
+    if not isinstance(listed, list):
+        _refuse("balances", "a list", listed)
+    for balance in listed:
+        if not isinstance(balance, dict):
+            _refuse("balances", "objects", balance)
+        if _integer(balance, "tokenId") == token_id:
+            return _smallest_units(balance, "total") - _smallest_units(
+                balance, "locked"
+            )
+    return 0
 
 
 def read_fees(body: bytes) -> list[UpdateFee]:
@@ -250,20 +336,25 @@ def _fee(fee: object) -> UpdateFee:
     if not isinstance(fee, dict):
         got = type(fee).__name__
         raise UnexpectedAnswer("fees", expected="objects", got=got, hint=_HINT)
-    amount = _field(fee, "fee", str)
-    is_whole = amount.isascii() and amount.isdigit()
-    if not is_whole or len(amount) > MOST_DIGITS:
-        raise UnexpectedAnswer(
-            "fee",
-            expected="smallest units as digits",
-            got=repr(amount[:80]),
-            hint=_HINT,
-        )
+    amount = _smallest_units(fee, "fee")
     discount = parse_decimal(_field(fee, "discount", Number))
     if discount is None or not math.isfinite(float(discount)):
         _refuse("discount", "a number that fits a float", fee["discount"])
     token = _field(fee, "token", str)
-    return UpdateFee(token, int(amount), float(discount))
+    return UpdateFee(token, amount, float(discount))
+
+
+def _smallest_units(answer: dict[str, Any], name: str) -> int:
+    amount = _field(answer, name, str)
+    is_whole = amount.isascii() and amount.isdigit()
+    if not is_whole or len(amount) > MOST_DIGITS:
+        raise UnexpectedAnswer(
+            name,
+            expected="smallest units as digits",
+            got=repr(amount[:80]),
+            hint=_HINT,
+        )
+    return int(amount)
 
 
 def _int64(answer: dict[str, Any]) -> np.ndarray:
@@ -289,6 +380,8 @@ def _submission(answer: dict[str, Any]) -> Submission:
         is_idempotent=answer.get("isIdempotent") is True,
         storage_id=_integer_or_none(answer, "storageId"),
         reason=_text(answer, "reason") or None,
+        account_id=_integer_or_none(answer, "accountId"),
+        token_id=_integer_or_none(answer, "tokenId"),
     )
 
 

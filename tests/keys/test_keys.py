@@ -23,7 +23,7 @@ from support.key_update_setup import (
 )
 from support.protocol_vectors import every_vector
 from support.scripted_server import Answer, Request, repeating, scripted
-from support.troubled import troubled
+from support.troubled import passed_on, troubled
 
 import loopring_lab as lab
 from loopring_lab import protocol
@@ -36,6 +36,7 @@ from loopring_lab.errors import (
     RelayerError,
     RelayerUnreachable,
     TransportError,
+    UnexpectedAnswer,
 )
 from loopring_lab.keys import Counterfactual
 
@@ -160,15 +161,15 @@ def test_an_update_goes_through_its_states_and_ends_in_the_new_key(setup):
     update = setup.prepare()
     receipt = update.submit()
     assert (receipt.status, receipt.is_idempotent, receipt.lost) == (
-        "received",
+        "processing",
         False,
         (),
     )
     states = []
-    for _ in range(3):
+    for _ in range(2):
         states.append((receipt.poll(), setup.client.account(ACCOUNT).frozen))
         setup.relayer.step()
-    assert states == [("received", True), ("processing", True), ("processed", False)]
+    assert states == [("processing", True), ("processed", False)]
     account = receipt.wait()
     assert (account.owner, account.nonce) == (before.owner, before.nonce + 1)
     assert (int(account.x, 16), int(account.y, 16)) == (
@@ -250,7 +251,7 @@ def test_an_update_that_another_one_followed_is_not_taken_for_the_current(
 def test_an_update_that_takes_too_long_is_not_given_up(setup):
     receipt = setup.prepare().submit()
     with pytest.raises(
-        KeyUpdateError, match=r"still received after 0\.01 s\. .*call wait\(\) again"
+        KeyUpdateError, match=r"still processing after 0\.01 s\. .*call wait\(\) again"
     ):
         receipt.wait(timeout=0.01)
     setup.finish()
@@ -430,7 +431,7 @@ def test_a_wallet_that_cannot_sign_typed_data_signs_its_digest(setup):
     )
     # PROTOCOL.md: the last byte says how it was signed, 02 typed data and 03 personal_sign.
     assert update.body()["ecdsaSignature"][-2:] == "03"
-    assert update.submit().status == "received"
+    assert update.submit().status == "processing"
 
 
 MALFORMED: list[Callable[[bytes], Any]] = [
@@ -458,7 +459,7 @@ def test_a_malformed_signature_is_refused_and_does_not_spoil_the_update(setup, c
         match=r"expected r, s, v: 65 bytes, v 27 or 28 .*of the typed data",
     ):
         update.attach(change(good))
-    assert update.attach(good).submit().status == "received"
+    assert update.attach(good).submit().status == "processing"
 
 
 def test_another_wallets_signature_or_text_is_refused_at_either_step(setup):
@@ -571,8 +572,8 @@ def test_the_wallet_must_be_the_accounts(setup, wallet):
         KeyUpdateError, match=r"give the wallet 0x\w+, but the owner .* Check the salt"
     ):
         setup.prepare(account, counterfactual=info | {"walletSalt": "1"})
-    with pytest.raises(KeyUpdateError, match="name the wallet"):
-        setup.prepare(account)
+    # Without a word, the relayer's own: it is the same, and checked like any other.
+    assert setup.prepare(account).body()["counterFactualInfo"] == info
     with pytest.raises(KeyUpdateError, match="expected factory, owner and salt"):
         setup.prepare(account, counterfactual={"factory": info["walletFactory"]})
     with pytest.raises(KeyUpdateError, match="expected factory, owner and salt"):
@@ -791,3 +792,173 @@ def test_what_is_given_wrongly_is_refused_and_no_key_repeated(
         with pytest.raises(error, match=told) as caught:
             unused_setup.prepare(**{name: value})
         assert "0101" not in str(caught.value)
+
+
+# What stands in the way of an update is said before anybody signs
+
+
+class NeverSigns:
+    """A signer of the owner that must not be asked."""
+
+    def __init__(self, address: str):
+        self.address = address
+
+    def sign_message(self, signable_message):
+        raise AssertionError("asked for a signature")
+
+    def sign_typed_data(self, *, full_message):
+        raise AssertionError("asked for a signature")
+
+
+def test_an_account_that_cannot_pay_is_told_before_anybody_signs(setup):
+    unsigned = NeverSigns(setup.relayer.signer(70_006).address)
+    with pytest.raises(
+        KeyUpdateError,
+        match=r"costs 0\.000019 ETH, and it has 0\.0000095 ETH\. Deposit ETH, or choose another fee_token=",
+    ):
+        setup.prepare(70_006, signer=unsigned)
+    # Nobody who may not read balances is told; the relayer then says it at the end.
+    setup.connect(api_key=None)
+    update = setup.prepare(70_006)
+    assert "does not show whether the account has it" in str(update.preview())
+    receipt = update.submit()
+    assert receipt.poll() == "processing"
+    setup.finish()
+    with pytest.raises(KeyUpdateError, match=r"failed: .*prepare a new update"):
+        receipt.wait()
+
+
+def test_an_account_of_a_contract_is_told_before_anybody_signs(setup):
+    unsigned = NeverSigns(setup.relayer.signer(70_005).address)
+    for signer in (unsigned, None):
+        with pytest.raises(
+            KeyUpdateError,
+            match=r"70005 is owned by a contract, 0x\w{40}.*EIP-1271.* not supported",
+        ):
+            setup.prepare(70_005, signer=signer)
+
+
+def test_the_wallet_of_a_counterfactual_account_is_asked_for(setup):
+    wallet = setup.relayer.counterfactual(70_004)
+    signer = setup.relayer.signer(70_004)
+    update = setup.prepare(70_004, signer=None)
+    update.attach(personal_sign(signer, update.key_seed_message()))
+    update.attach(sign_typed_data(signer, update.typed_data()))
+    assert update.body()["counterFactualInfo"] == wallet
+    receipt = update.submit()
+    setup.finish()
+    assert receipt.wait().has_key(update.l2_key)
+
+
+def test_a_wallet_that_is_not_the_accounts_is_refused_whoever_names_it(setup):
+    lie = {
+        "accountId": ACCOUNT,
+        "wallet": setup.client.account(ACCOUNT).owner,
+        **(setup.relayer.counterfactual(70_004) or {}),
+    }
+
+    def lying(number: int, request: Request) -> Answer:
+        if request.path.startswith("/api/v3/counterFactualInfo"):
+            return Answer(200, json.dumps(lie).encode(), setup.source)
+        return passed_on(setup.relayer.base_url, request)
+
+    with (
+        scripted(lying) as server,
+        setup.redirected(server.base_url),
+        pytest.raises(KeyUpdateError, match="give the wallet 0x"),
+    ):
+        setup.prepare()
+
+
+# Today's key
+
+
+def test_the_text_of_an_empty_key_seed_is_the_usual_one_of_the_last_update(setup):
+    account = setup.client.account(70_003)
+    assert (account.key_seed, account.nonce) == ("", 1)
+    text = setup.client.current_key_seed(account)
+    assert text == protocol.key_seed(setup.relayer.settings.exchange, 0)
+    assert text == setup.client.current_key_seed(70_003)
+    signer = setup.relayer.signer(70_003)
+    key = account.recover_key(personal_sign(signer, text))
+    assert account.has_key(key)
+    assert setup.client.api_key(key, 70_003)
+    update = setup.prepare(70_003)
+    receipt = update.submit()
+    setup.finish()
+    updated = receipt.wait()
+    assert setup.client.current_key_seed(updated) == update.key_seed_message()
+
+
+def test_a_key_is_recovered_whichever_way_the_wallet_writes_v(setup):
+    account = setup.client.account(ACCOUNT)
+    signer = setup.relayer.signer(ACCOUNT)
+    signed = personal_sign(signer, setup.client.current_key_seed(account))
+    bare = signed[:64] + bytes([signed[64] - 27])
+    for signature in (signed, bare, f' "0x{bare.hex()}"\n'):
+        key = account.recover_key(signature)
+        assert (key, key.v) == (setup.relayer.l2_key(ACCOUNT), "27 or 28")
+    made = protocol.l2_key(bare)
+    setup.relayer.add_account(
+        7, Wallet.from_key(32 * b"\7").address, nonce=1, public_key=(made.x, made.y)
+    )
+    key = setup.client.account(7).recover_key(signed)
+    assert (key, key.v) == (made, "0 or 1")
+    other = personal_sign(signer, "another text with key nonce: 0")
+    with pytest.raises(
+        KeyUpdateError, match=r"does not give the key of account 10083.* sign client\."
+    ) as caught:
+        account.recover_key(other)
+    assert other.hex() not in str(caught.value)
+
+
+def test_an_account_without_a_key_has_none_to_recover(setup):
+    setup.relayer.add_account(7, Wallet.from_key(32 * b"\7").address)
+    with pytest.raises(KeyUpdateError, match="Account 7 has no key yet"):
+        setup.client.current_key_seed(7)
+    with pytest.raises(KeyUpdateError, match="does not give the key of account 7"):
+        setup.client.account(7).recover_key(bytes(64) + b"\x1b")
+
+
+# What people paste, and what relayers answer
+
+
+@pytest.mark.parametrize(
+    "pasted",
+    [
+        "  0x{}\n",
+        "'0x{}'",
+        '"{}"\r\n',
+        "\u201c0x{}\u201d",
+        "`0x{}` ",
+        "\t0x{}\xa0",
+    ],
+)
+def test_a_signature_may_be_pasted_with_what_stands_around_it(setup, pasted):
+    wallet = setup.relayer.signer(ACCOUNT)
+    update = setup.prepare(signer=None)
+    update.attach(pasted.format(personal_sign(wallet, update.key_seed_message()).hex()))
+    signed = sign_typed_data(wallet, update.typed_data()).hex()
+    # Terminals break long lines.
+    update.attach(pasted.format(signed[:70] + "\n " + signed[70:]))
+    assert update.body() == setup.prepare().body()
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("accountId", 10084), ("tokenId", 1), ("accountId", 0)]
+)
+def test_an_answer_about_another_account_or_token_is_unexpected(setup, name, value):
+    def answer(number: int, request: Request) -> Answer:
+        answered = passed_on(setup.relayer.base_url, request)
+        body = json.loads(answered.body) | {name: value}
+        return answered._replace(body=json.dumps(body).encode())
+
+    update = setup.prepare()
+    with (
+        scripted(answer) as server,
+        setup.redirected(server.base_url),
+        pytest.raises(UnexpectedAnswer, match=f"{name}: expected .*, got {value}. "),
+    ):
+        update.submit()
+    # It was accepted: the same update again has no second effect.
+    assert update.submit().is_idempotent

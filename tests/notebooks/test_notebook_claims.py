@@ -622,7 +622,6 @@ def test_another_account_is_taken_through_an_update(account, token, until):
     assert found.text.count(f"<hidden> reads {count} trades\n") == 2
     states = re.findall(r"^(\w+) +frozen: (\w+)$", found.text, re.MULTILINE)
     assert states == [
-        ("received", "True"),
         ("processing", "True"),
         ("processed", "False"),
     ]
@@ -636,6 +635,8 @@ def test_another_account_is_taken_through_an_update(account, token, until):
         "invalid ECDSA signature",
         "asks for 5,000 ETH for a key update",
         "The new key is not known before the key seed is signed",
+        "Account 70005 is owned by a contract",
+        "The account cannot pay this fee",
     ):
         assert said.count(refusal) == 1, refusal
     assert "nonce 3\n" in found.text
@@ -644,6 +645,7 @@ def test_another_account_is_taken_through_an_update(account, token, until):
         == 1
     )
     assert "has the new key: True\n" in found.text
+    assert "'' -> with key nonce: 0 -> True\n" in found.text
     assert names["data"]["message"]["feeTokenID"] == {"LRC": 1, "USDC": 6}[token]
 
 

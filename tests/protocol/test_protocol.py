@@ -3,6 +3,7 @@
 import json
 from collections.abc import Callable
 from hashlib import sha256
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -24,7 +25,7 @@ pytestmark = pytest.mark.contract
 
 few = settings(max_examples=40, deadline=None, derandomize=True, database=None)
 PUBLISHED = protocol_vectors.published()
-MADE = "4344ed5caa1ccc0ba7895861ff4a36fcab72669a2db6b0d3446492b461aca086"
+MADE = "e7efcb1e191535b3d9b68b5ec41b9079047863681124844e262ad6c3b4a40d20"
 tested: set[str] = set()
 
 
@@ -383,19 +384,33 @@ def test_a_wallet_gets_json_without_wide_numbers():
     }
 
 
-def test_bare_signatures_are_read_only_when_asked_for():
+def test_bare_signatures_are_refused_as_the_contract_does():
     digest = protocol.account_update_digest(**SAMPLE)
-    account = Account.from_key(b"\x05" * 32)
-    bare = account.unsafe_sign_hash(digest).signature
-    assert protocol.recover_signer(digest, bare, accept_bare=True) == account.address
-    assert (
-        protocol.recover_signer(digest, protocol.x_api_sig(bare), accept_bare=True)
-        == account.address
-    )
+    bare = Account.from_key(b"\x05" * 32).unsafe_sign_hash(digest).signature
     with pytest.raises(ProtocolError, match="expected 66 bytes, got 65"):
         protocol.recover_signer(digest, bare)
-    with pytest.raises(ProtocolError, match="expected 66 bytes, got 64"):
-        protocol.recover_signer(digest, bare[:64], accept_bare=True)
+
+
+def test_a_key_is_recovered_from_either_spelling_of_v():
+    variants = every_vector()["seed_signature_variants"]
+    assert variants
+    for vector in variants:
+        point = vector["public_key"]
+        of_base = [one for one in variants if one["base"] == vector["base"]]
+        spelled = [one for one in of_base if len(one["signature"]) == 2 + 2 * 65]
+        for other in spelled:
+            key = protocol.recover_l2_key(other["signature"], **point)
+            if vector not in spelled:
+                assert key is None
+                continue
+            assert int(key.secret) == int(vector["l2_secret"], 16)
+            v = bytes.fromhex(vector["signature"][-2:])[0]
+            assert key.v == ("0 or 1" if v < 2 else "27 or 28")
+            assert f"v={key.v!r}" in repr(key)
+        stranger = protocol.l2_key(bytes(65))
+        assert (
+            protocol.recover_l2_key(vector["signature"], stranger.x, stranger.y) is None
+        )
 
 
 SECP256K1_ORDER = int(
@@ -564,7 +579,7 @@ def test_a_wallet_address_is_create2_of_its_parts(salt, owner):
         assert address.lower() == "0x" + whole[12:].hex()
 
 
-UNRESERVED = "ABCabc019-_.!~*'()"
+UNRESERVED = "ABCabc019-_.~"
 
 
 @pytest.mark.parametrize(
@@ -575,6 +590,11 @@ UNRESERVED = "ABCabc019-_.!~*'()"
         ({"b": 2, "a": 1, "B": None}, "a%3D1%26b%3D2"),
         ({"sort": True, "x": "a b/ü"}, "sort%3Dtrue%26x%3Da%20b%2F%C3%BC"),
         ({"k": UNRESERVED}, "k%3D" + UNRESERVED),
+        ({"k": "!'()*"}, "k%3D%21%27%28%29%2A"),
+        (
+            {"k": (1, [True, None], "x,y"), "none": [], "e": ""},
+            "k%3D1%252Ctrue%252C%252Cx%252Cy%26none%3D",
+        ),
     ],
 )
 def test_query_text_is_javascripts(params, text):
@@ -582,6 +602,23 @@ def test_query_text_is_javascripts(params, text):
         protocol.request_message("delete", "http://h/p", params)
         == f"DELETE&http%3A%2F%2Fh%2Fp&{text}"
     )
+
+
+TEXTS = json.loads(
+    (Path(__file__).parents[1] / "support" / "request_texts.json").read_text("utf-8")
+)
+
+
+# Made by the functions of the exchange's JavaScript SDK, but for the encoding of !'()*, which is that of its Python
+# client.
+@pytest.mark.parametrize("request_", TEXTS, ids=range(len(TEXTS)))
+def test_the_text_of_a_request_is_that_of_the_exchanges_own_clients(request_):
+    text = protocol.request_message(
+        request_["method"],
+        "https://api3.loopring.io" + request_["path"],
+        request_["content"],
+    )
+    assert text == request_["text"].format(host="https%3A%2F%2Fapi3.loopring.io")
 
 
 def test_a_body_is_signed_as_it_is_sent():
@@ -605,6 +642,8 @@ def test_a_body_is_signed_as_it_is_sent():
         (("POST", "u", {"a": float("nan")}), "body"),
         (("POST", "u", {"a": object()}), "body"),
         (("GET", "u", {"a": "\ud800"}), "text"),
+        (("GET", "u", {"a": {"b": 1}}), "params"),
+        (("GET", "u", {"a": b"b"}), "params"),
     ],
 )
 def test_what_cannot_be_signed_is_named(arguments, field):

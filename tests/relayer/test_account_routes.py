@@ -4,7 +4,15 @@ import http.client
 import json
 
 import pytest
-from support.key_update_requests import get, new_key, request_signature, signed_update
+import requests
+from support.key_update_requests import (
+    ask_for_key,
+    error_code,
+    get,
+    new_key,
+    request_signature,
+    signed_update,
+)
 
 from loopring_lab import protocol
 from loopring_lab.errors import LabError
@@ -206,3 +214,137 @@ def test_updates_are_listed_newest_first(relayers, posters):
     assert code_of(relayer, path, headers) == 104003
     answer = get(relayer, path, headers, accountId=POOL)
     assert answer.json()["totalNum"] == 0
+
+
+def test_a_posted_request_replaces_the_api_key(relayers):
+    relayer = relayers()
+    key = relayer.l2_key(ACCOUNT)
+    url = f"{relayer.base_url}/api/v3/apiKey"
+    old = ask_for_key(relayer, ACCOUNT, key)["apiKey"]
+    made = [old]
+    # Clients write the id as a number or as text, and sign the compact JSON of what they send.
+    for account_id in (ACCOUNT, str(ACCOUNT)):
+        body = {"accountId": account_id}
+        text = protocol.request_message("POST", url, body)
+        headers = {"X-API-SIG": protocol.sign_request(key.secret, text)}
+        made.append(
+            requests.post(url, json=body, headers=headers, timeout=60).json()["apiKey"]
+        )
+        assert (
+            requests.post(
+                url, json={"accountId": OTHER}, headers=headers, timeout=60
+            ).json()["resultInfo"]["code"]
+            == 104005
+        )
+    assert len({*made}) == 3
+    assert ask_for_key(relayer, ACCOUNT, key)["apiKey"] == made[-1]
+    headers = [{"X-API-KEY": each} for each in made]
+    for void in headers[:2]:
+        assert code_of(relayer, "/user/trades", void, accountId=ACCOUNT) == 104002
+    assert (
+        get(relayer, "/user/trades", headers[2], accountId=ACCOUNT).status_code == 200
+    )
+    signed = {"X-API-SIG": "0x00"}
+    for wrong in ("", "[]", "{}", '{"accountId": "x"}', '{"accountId": 1, "more": 1}'):
+        answer = requests.post(url, data=wrong, headers=signed, timeout=60)
+        assert answer.json()["resultInfo"]["code"] == 100001
+
+
+def test_balances_are_what_is_left_after_fees(relayers, posters):
+    relayer = relayers(update_fees={"ETH": 10**12, "LRC": 7})
+    headers = {"X-API-KEY": relayer.api_key}
+    path = "/user/balances"
+    zero = {"withdraw": "0", "deposit": "0"}
+    before = get(relayer, path, headers, accountId=ACCOUNT, tokens="1,0").json()
+    assert before == [
+        {
+            "accountId": ACCOUNT,
+            "tokenId": token,
+            "total": str(10_000 * 10**18),
+            "locked": "0",
+            "pending": zero,
+        }
+        for token in (0, 1)
+    ]
+    posters(relayer).send(signed_update(relayer, ACCOUNT))
+    [ether] = get(relayer, path, headers, accountId=ACCOUNT, tokens=0).json()
+    assert (ether["total"], ether["locked"]) == (str(10_000 * 10**18), str(10**12))
+    relayer.step()
+    [ether] = get(relayer, path, headers, accountId=ACCOUNT, tokens="0").json()
+    assert (ether["total"], ether["locked"]) == (str(10_000 * 10**18 - 10**12), "0")
+    assert len(get(relayer, path, headers, accountId=OTHER).json()) == len(
+        World(size=0.002).tokens()
+    )
+    assert get(relayer, path, headers, accountId=POOL).json() == []
+    assert code_of(relayer, path, accountId=ACCOUNT) == 104001
+    for wrong in ("x", "0,", ",", "-1", "0;1"):
+        assert (
+            code_of(relayer, path, headers, accountId=ACCOUNT, tokens=wrong) == 100001
+        )
+
+
+def test_the_next_storage_ids_are_unused(relayers):
+    relayer = relayers()
+    headers = {"X-API-KEY": relayer.api_key}
+    rows = relayer.rows(ACCOUNT)
+    for token in {int(row[10]) for row in rows}:
+        used = {int(row[11]) for row in rows if int(row[10]) == token}
+        found = get(
+            relayer, "/storageId", headers, accountId=ACCOUNT, sellTokenId=token
+        ).json()
+        assert found == {"orderId": max(used) + 2, "offchainId": 3}
+    unsold = get(
+        relayer, "/storageId", headers, accountId=ACCOUNT, sellTokenId=99
+    ).json()
+    assert unsold["orderId"] == 0
+    assert code_of(relayer, "/storageId", headers, accountId=ACCOUNT) == 100001
+    assert code_of(relayer, "/storageId", accountId=ACCOUNT, sellTokenId=1) == 104001
+
+
+def test_difficult_accounts_are_named_and_as_they_are_said_to_be(relayers, posters):
+    relayer = relayers()
+    assert list(relayer.difficult) == [70_003, 70_004, 70_005, 70_006]
+    empty, counterfactual, contract, poor = (
+        get(relayer, "/account", accountId=account).json()
+        for account in relayer.difficult
+    )
+    assert [
+        one["keySeed"] == "" for one in (empty, counterfactual, contract, poor)
+    ] == [True, False, False, False]
+    kinds = [
+        requests.get(
+            f"{relayer.base_url}/api/wallet/v3/wallet/type",
+            params={"wallet": one["owner"]},
+            timeout=60,
+        ).json()["data"]
+        for one in (empty, counterfactual, contract, poor)
+    ]
+    assert [kind["isInCounterFactualStatus"] for kind in kinds] == [
+        False,
+        True,
+        False,
+        False,
+    ]
+    assert [kind["isContract"] for kind in kinds] == [False, False, True, False]
+    assert (
+        get(relayer, "/counterFactualInfo", accountId=70_004).json()["wallet"]
+        == counterfactual["owner"]
+    )
+    # What the owner of the contract signs counts for nothing, and the fee is asked for when an update is processed.
+    assert error_code(posters(relayer).send(signed_update(relayer, 70_005))) == 104005
+    assert (
+        posters(relayer).send(signed_update(relayer, 70_006))[1]["status"]
+        == "processing"
+    )
+    relayer.step()
+    headers = {"X-API-KEY": relayer.api_key}
+    [failed] = get(relayer, "/user/updateInfo", headers, accountId=70_006).json()[
+        "transactions"
+    ]
+    assert (failed["status"], failed["reason"]) == (
+        "failed",
+        "balance too low to pay the fee",
+    )
+    assert get(relayer, "/account", accountId=70_006).json() == poor
+    for account in (70_003, 70_004):
+        assert posters(relayer).send(signed_update(relayer, account))[0] == 200

@@ -51,11 +51,11 @@ def test_a_request_without_account_and_order_is_told_which_parameters_it_lacks(s
 @pytest.mark.parametrize(
     ("name", "value"),
     [
-        ("limit", "51"), ("limit", "0"), ("limit", "-1"), ("limit", "ten"), ("limit", "5.0"), ("limit", ""),
+        ("limit", "51"), ("limit", "-1"), ("limit", "ten"), ("limit", "5.0"),
         ("limit", "9" * 5000), ("offset", "-1"), ("offset", "1e3"), ("offset", "1_0"), ("offset", "9" * 11),
-        ("market", "LRC-XYZ"), ("market", "lrc-eth"), ("market", ""), ("market", "AMM-AMM-LRC-ETH"),
-        ("fillTypes", "pool"), ("fillTypes", "dex,pool"), ("fillTypes", ""), ("fillTypes", "DEX"),
-        ("orderHash", "12"), ("orderHash", "0xzz"), ("orderHash", ""),
+        ("market", "LRC-XYZ"), ("market", "lrc-eth"), ("market", "AMM-AMM-LRC-ETH"),
+        ("fillTypes", "pool"), ("fillTypes", "dex,pool"), ("fillTypes", "DEX"),
+        ("orderHash", "12"), ("orderHash", "0xzz"),
         ("market", "\x00\n\x1b[31m" + "a" * 500),
     ],
 )  # fmt: skip
@@ -67,6 +67,33 @@ def test_a_wrong_argument_is_100001_and_named(serve, name, value):
     assert re.match(f"{name}: (Input|String) should .*, got ", message)
     assert message.isprintable()
     assert len(message) < 160
+
+
+def test_empty_parameters_are_as_if_absent(serve):
+    relayer = serve()
+    whole = relayer.trades(accountId=ACCOUNT)
+    # As the exchange's web wallet asks for its table, and as clients send the documented defaults.
+    empty = {"market": "", "fillTypes": "", "orderHash": "", "offset": "", "limit": 0}
+    assert relayer.trades(accountId=ACCOUNT, **empty) == whole
+    order = whole[1][0][12]
+    assert relayer.trades(accountId="", orderHash=order, limit="") == relayer.trades(
+        orderHash=order
+    )
+
+
+def test_what_is_got_has_a_head_without_a_body(serve):
+    relayer = serve()
+    base = f"{relayer.relayer.base_url}/api/v3"
+    key = {"X-API-KEY": relayer.relayer.api_key}
+    query = {"accountId": ACCOUNT}
+    for path in ("/exchange/tokens", "/user/trades", "/account", "/nothing"):
+        got, head = (
+            requests.request(method, base + path, params=query, headers=key, timeout=60)
+            for method in ("GET", "HEAD")
+        )
+        assert (head.status_code, head.content) == (got.status_code, b"")
+        assert head.headers == got.headers
+    assert requests.head(base + "/timestamp", timeout=60).ok
 
 
 @pytest.mark.parametrize("others", [0, 60])

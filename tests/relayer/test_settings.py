@@ -39,19 +39,25 @@ def test_row_length(serve, world, length):
     assert {len(row) for row in rows} == {length}
 
 
-def test_exact_market_leaves_pool_fills_out(serve):
+def test_a_market_includes_the_pools_fills_and_fill_types_select_among_them(serve):
     relayer = serve()
     rows = relayer.pages(accountId=ACCOUNT)
-    for market in ("LRC-ETH", "AMM-LRC-ETH"):
-        assert (
-            relayer.pages(accountId=ACCOUNT, market=market)
-            == [row for row in rows if row[5] == market]
-            != []
-        )
-    assert relayer.trades(accountId=ACCOUNT, market="AMM-LRC-ETH", fillTypes="dex") == (
-        0,
-        [],
-    )
+    book = [row for row in rows if row[5] == "LRC-ETH"]
+    pool = [row for row in rows if row[5] == "AMM-LRC-ETH"]
+    both = [row for row in rows if row in [*book, *pool]]
+    assert book
+    assert pool
+    for market, fill_types, expected in (
+        ("LRC-ETH", "", both),
+        ("LRC-ETH", "dex,amm", both),
+        ("LRC-ETH", "amm", pool),
+        ("LRC-ETH", "dex", book),
+        ("AMM-LRC-ETH", "", pool),
+        ("AMM-LRC-ETH", "amm", pool),
+        ("AMM-LRC-ETH", "dex", []),
+    ):
+        query = {"market": market, "fillTypes": fill_types}
+        assert relayer.pages(accountId=ACCOUNT, **query) == expected
 
 
 def test_fill_types_split_the_history(serve):

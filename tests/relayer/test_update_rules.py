@@ -74,7 +74,7 @@ def test_a_valid_vector_is_taken_with_either_kind_of_signature(
         status, answer = posters(relayer).send(body)
         assert (status, answer["status"], answer["isIdempotent"]) == (
             200,
-            "received",
+            "processing",
             False,
         )
         assert (answer["accountId"], answer["tokenId"]) == (
@@ -257,11 +257,25 @@ def test_hex_may_be_short_and_in_any_case(relayers, posters):
     assert relayer._accounts.find(ACCOUNT, None).owner == account.owner
 
 
-def test_bare_signatures_count_as_signed_directly(relayers, posters):
+@vectors("account_update")
+@pytest.mark.parametrize("kind", ["x_api_sig", "x_api_sig_personal"])
+def test_bare_signatures_are_tried_as_both_kinds(relayers, posters, vector, kind):
+    relayer = relayer_of(relayers, vector)
+    body = {**vector["request_body"], "ecdsaSignature": vector[kind][:-2]}
+    assert posters(relayer).send(body)[0] == 200
+    check_processed(relayer, body)
+
+
+def test_a_bare_signature_of_something_else_is_104005(relayers, posters):
     relayer = relayers()
     body = signed_update(relayer, ACCOUNT)
-    body["ecdsaSignature"] = body["ecdsaSignature"][:-2]
-    assert posters(relayer).send(body)[0] == 200
+    other = signed_update(relayer, ACCOUNT, validUntil=body["validUntil"] - 1)
+    body["ecdsaSignature"] = other["ecdsaSignature"][:-2]
+    assert error_code(posters(relayer).send(body)) == BAD_SIGNATURE
+    assert (
+        error_code(posters(relayer).send({**body, "ecdsaSignature": "0x" + 130 * "0"}))
+        == BAD_SIGNATURE
+    )
 
 
 def test_a_wallet_needs_its_factory_owner_and_salt(relayers, posters):
