@@ -30,6 +30,7 @@ from loopring_lab.amounts.series import (
     is_exact,
 )
 from loopring_lab.amounts.totals import total
+from loopring_lab.amounts.writers import refuse_floats
 from loopring_lab.errors import LabError
 
 __all__ = [
@@ -51,6 +52,7 @@ def __dir__() -> list[str]:
     return sorted(__all__)
 
 
+refuse_floats()
 AMOUNT = AmountDtype()
 """Amounts, prices and fees of trades: 20 digits before the point, 18 after."""
 LIMIT = pd.ArrowDtype(pa.decimal256(76, 18))

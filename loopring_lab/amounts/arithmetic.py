@@ -9,7 +9,15 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable
 from contextlib import suppress
-from decimal import ROUND_DOWN, ROUND_FLOOR, Context, Decimal, Inexact, InvalidOperation
+from decimal import (
+    ROUND_DOWN,
+    ROUND_FLOOR,
+    ROUND_HALF_EVEN,
+    Context,
+    Decimal,
+    Inexact,
+    InvalidOperation,
+)
 from functools import partial
 from typing import Any
 
@@ -36,16 +44,18 @@ WIDE = pa.decimal256(38, DECIMALS)
 WIDEST = pa.decimal256(76, DECIMALS)
 UNIT = Decimal("1e-18")
 LIMIT = Decimal("1e20")
+_BEYOND = Decimal("2e20")
 # Of values that Python made: numbers, texts and missing values may stand side by side.
 OBJECTS = np.dtype(object)
 FITS = "an amount has at most 20 digits before the point and 18 after it"
 
-# More digits than any sum or product of two amounts has, so that nothing is rounded.
-EXACT = Context(prec=160)
-_FLOOR = Context(prec=160, rounding=ROUND_FLOOR)
+# More digits than any sum or product of two amounts has, so that nothing is rounded. The context of whoever calls
+# has a say in Decimal's operators, in `abs` and `round`: Decimals are computed with by these contexts alone.
+EXACT = Context(prec=160, rounding=ROUND_HALF_EVEN, traps=[InvalidOperation])
+_FLOOR = Context(prec=160, rounding=ROUND_FLOOR, traps=[InvalidOperation])
 # 38 digits are what an amount holds. Digits below its unit raise an error; those of a float are cut.
 _STORED = Context(prec=38, traps=[Inexact, InvalidOperation])
-_STORED_FLOAT = Context(prec=38, traps=[InvalidOperation], rounding=ROUND_DOWN)
+_STORED_FLOAT = Context(prec=38, rounding=ROUND_DOWN, traps=[InvalidOperation])
 # Holds the shortest decimal of any float from one unit on: 17 digits, the first no lower than the 18th place.
 _FLOATS = pa.decimal256(76, 38)
 
@@ -188,7 +198,7 @@ def multiply_by_integers(
 ) -> pa.Array:
     """Multiply amounts by integers: one, or as many as there are amounts."""
     whole = integers.cast(pa.decimal128(20, 0))
-    if largest(amounts) * largest(whole) < LIMIT:
+    if EXACT.multiply(largest(amounts), largest(whole)) < LIMIT:
         # Arrow gives a product as many digits as both operands and one more.
         short = with_scale(amounts, pa.decimal128(17, DECIMALS))
     else:
@@ -257,13 +267,14 @@ def total(amounts: pa.Array) -> Any:
 
 def roomy(amounts: pa.Array) -> pa.Array:
     """Return amounts that Arrow can add up: its sums of 128 bits wrap around silently."""
-    return amounts if largest(amounts) * len(amounts) < LIMIT else amounts.cast(WIDE)
+    bound = EXACT.multiply(largest(amounts), len(amounts))
+    return amounts if bound < LIMIT else amounts.cast(WIDE)
 
 
-def largest(values: pa.Array) -> Any:
+def largest(values: pa.Array) -> Decimal:
     """Return the size of the largest of some decimals."""
     ends = pc.min_max(values).as_py().values()
-    return max(abs(end or Decimal(0)) for end in ends)
+    return max((end or Decimal(0)).copy_abs() for end in ends)
 
 
 def to_words(amounts: pa.Array) -> Any:
@@ -310,7 +321,7 @@ def compare(
     never = np.full(len(amounts), name == "not_equal")
     if number is None:
         return never
-    within_reach = max(min(number, 2 * LIMIT), -2 * LIMIT)
+    within_reach = max(min(number, _BEYOND), _BEYOND.copy_negate())
     below = within_reach.quantize(UNIT, context=_FLOOR)
     # What lies between two amounts, or beyond all of them, is compared by an amount below it.
     if below != number:
@@ -318,7 +329,7 @@ def compare(
             return never
         name = {"less": "less_equal", "greater_equal": "greater"}.get(name, name)
     # Arrow compares amounts with their own type ten times as fast.
-    to = AMOUNT_TYPE if abs(below) < LIMIT else WIDEST
+    to = AMOUNT_TYPE if below.copy_abs() < LIMIT else WIDEST
     return compare_arrays(amounts, pa.scalar(below, to), name)
 
 

@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 
 from loopring_lab.amounts.arithmetic import EXACT
+from loopring_lab.amounts.scalar import power_of_ten
 from loopring_lab.amounts.series import as_array, is_exact
 from loopring_lab.bounded import also_unfinished
 from loopring_lab.columns import (
@@ -380,8 +381,7 @@ def truncate(amount: Decimal | None, places: int | None) -> Decimal | None:
     # A longer amount than that needs no zeros added.
     if -amount.as_tuple().exponent <= places:  # type: ignore[operator]
         return amount
-    least = Decimal(1).scaleb(-places)
-    return amount.quantize(least, ROUND_DOWN, EXACT)
+    return amount.quantize(power_of_ten(-places), ROUND_DOWN, EXACT)
 
 
 def tokens_of(frame: Any, name: str) -> pd.Series | None:
@@ -568,18 +568,22 @@ def _with_certain_digits(
     if name != "fee_value":
         return amounts
     # An exact amount is not in doubt.
-    unstated = None if is_exact(column) else Decimal(UNSTATED_BPS) / 10_000
+    unstated = None if is_exact(column) else _share(UNSTATED_BPS)
     errors = [unstated] * len(amounts)
     # A result in one token says of each value how far off it can be.
     if "within_bps" in frame:
         stated = only_column(frame, "within_bps")
-        errors = [unstated if pd.isna(bps) else Decimal(bps) / 10_000 for bps in stated]
+        errors = [unstated if pd.isna(bps) else _share(bps) for bps in stated]
     return [
-        truncate(amount, max(0, -(amount * error).adjusted()))
+        truncate(amount, max(0, -EXACT.multiply(amount, error).adjusted()))
         if amount and error
         else amount
         for amount, error in zip(amounts, errors, strict=True)
     ]
+
+
+def _share(bps: float) -> Decimal:
+    return EXACT.divide(Decimal.from_float(float(bps)), 10_000)
 
 
 def _units(frame: pd.DataFrame, name: str) -> list[str | None]:

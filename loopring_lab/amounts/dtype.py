@@ -30,8 +30,8 @@ from loopring_lab.errors import AmountError
 
 # The hooks of pandas (tried with 3.1) that are not in its documented interface of extension types:
 # `_is_numeric` and `_get_common_dtype` of types; of arrays `_readonly`, `_from_scalars`, `_reduce`, `_accumulate`,
-# `_groupby_op`, `_groupby_quantile`, `_quantile`, `_mode`, `_values_for_argsort` (also used by ranks), and
-# `_create_arithmetic_method` and `_create_comparison_method` of `ExtensionScalarOpsMixin`.
+# `_groupby_op`, `_groupby_quantile`, `_quantile`, `_mode`, `_values_for_argsort` (also used by ranks),
+# `_values_for_json`, and `_create_arithmetic_method` and `_create_comparison_method` of `ExtensionScalarOpsMixin`.
 # From pandas' own arrays, `_groupby_op` and `_groupby_quantile` are called.
 
 # What values are for arithmetic, by pandas' names of what an array holds; others are no numbers.
@@ -323,6 +323,10 @@ class AmountArray(ExtensionScalarOpsMixin, ExtensionArray):  # type: ignore[misc
         if na_value is not no_default:
             found[self.isna()] = na_value
         return found.astype(dtype)
+
+    def _values_for_json(self) -> Any:
+        """Return texts, which pandas writes as they are; it makes floats of Decimals."""
+        return self.astype(str).to_numpy(object, na_value=None)
 
     def _integers(self, dtype: np.dtype[Any]) -> Any:
         """Return integers of a type that holds them all; digits after the point are cut, as of floats."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable
-from decimal import Decimal
+from decimal import Decimal, localcontext
 from fractions import Fraction
 from typing import Any
 
@@ -36,6 +36,11 @@ _OPERATIONS: dict[str, Callable[[Decimal, Decimal], Decimal]] = {
 }
 
 
+def power_of_ten(exponent: int) -> Decimal:
+    """Return a power of ten, whatever context the caller has set."""
+    return Decimal((0, (1,), exponent))
+
+
 class Amount(Decimal):
     """An exact amount, which also computes with floats.
 
@@ -60,9 +65,12 @@ class Amount(Decimal):
         return f"Amount('{self}')"
 
     def __format__(self, specification: str) -> str:  # type: ignore[override]
-        return super().__format__(specification) if specification else str(self)
+        if not specification:
+            return str(self)
+        with localcontext(EXACT):
+            return super().__format__(specification)
 
-    # Decimal would round the results of these to 28 digits.
+    # Decimal would round the results of these to 28 digits, or as the caller's context says.
     def __neg__(self) -> Amount:
         return Amount(self.copy_negate())
 
@@ -77,8 +85,14 @@ class Amount(Decimal):
         decimals: int | None = None,
     ) -> Any:
         if decimals is None:
-            return int(self.to_integral_value())
-        return Amount(self.quantize(Decimal(1).scaleb(-decimals), context=EXACT))
+            return int(self.to_integral_value(context=EXACT))
+        return Amount(self.quantize(power_of_ten(-decimals), context=EXACT))
+
+    def __divmod__(self, other: Any) -> Any:
+        return self // other, self % other
+
+    def __rdivmod__(self, other: Any) -> Any:
+        return other // self, other % self
 
     def __conform__(
         self,
@@ -148,6 +162,9 @@ def _define_comparison(name: str) -> None:
         other = _python_number(other)
         # Decimal would compare the float's binary value: 0.1 would be more than a tenth.
         if isinstance(other, float):
+            # As of columns: what is missing differs from everything, and has no order.
+            if other != other:
+                return name == "__ne__"
             other = Decimal(repr(other))
         return compare(self, other)
 

@@ -491,7 +491,7 @@ def _by_value(trades: Any, token: str, prices: Any) -> ByToken:
     # All bars have as many places as DIGITS of their sum; Decimal's `adjusted` is the place of its first digit.
     places = 0
     if whole:
-        places = max(0, DIGITS - 1 - Decimal(whole).adjusted())
+        places = max(0, DIGITS - 1 - Decimal.from_float(float(whole)).adjusted())
 
     def cut(value: Any) -> str:
         return f"{truncate(Decimal(str(value)), places):,.{places}f}"

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import pandas as pd
 
 from loopring_lab.amounts.display import format_amount, name_of
+from loopring_lab.amounts.scalar import power_of_ten
 from loopring_lab.bounded import parse_decimal
 from loopring_lab.errors import AmountError, LabError
 from loopring_lab.sources.client import Client
@@ -388,7 +389,7 @@ def _digit_findings(units: Decimal, amount: str, token: pd.Series) -> Iterator[F
     if places > decimals:
         problem = f"{amount} has digits below the token's smallest unit. Give at most {decimals} decimal places."
         yield Finding("refused", problem)
-    elif not pd.isna(precision) and units < Decimal(1).scaleb(-int(precision)):
+    elif not pd.isna(precision) and units < power_of_ten(-int(precision)):
         problem = f"{amount} counts as zero: the token's precision is {precision} decimal places. Give more."
         yield Finding("refused", problem)
     elif not pd.isna(for_order) and places > int(for_order):

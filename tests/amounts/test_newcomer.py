@@ -14,6 +14,16 @@ RAISES = {
     "seaborn.heatmap(t.pivot_table(values='fee', index='market', columns='side', aggfunc='sum'))": (
         "pandas makes an array of objects of a frame with several columns of amounts, and matplotlib takes none"
     ),
+    **dict.fromkeys(
+        [
+            "t.to_csv(float_format='%.3f')",
+            "t.to_markdown()",
+            "t[['fee', 'notional']].to_records()",
+            "sql(t)",
+            "excel(t)",
+        ],
+        "these writers make floats of Decimals, without asking the column",
+    ),
     "np.interp(.5, [0, 1], [fee.min(), fee.max()])": "NumPy makes an array of objects of a list of amounts",
     **dict.fromkeys(
         [
