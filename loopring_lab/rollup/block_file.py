@@ -168,6 +168,7 @@ ORDER BY timestamp, l1_block, place, sha256
 # Of several contracts of a token the last counts.
 CONTRACTS = "SELECT token_id, address FROM held.main.contracts ORDER BY token_id, rowid"
 LAST_LISTING = "SELECT listing FROM held.main.tokens ORDER BY rowid DESC LIMIT 1"
+RENAME_SOURCE = "UPDATE held.main.source SET name = ?"
 EVENTS = "FROM held.main.events ORDER BY block_id, l1_block, log_index"
 # Blocks that follow one another are mostly stored so. DuckDB skips parts of the file by a range of rows; looking
 # for hashes reads all of it: 0.03 and 0.42 s for 512 of 67,896 blocks, when the file has just been opened.
@@ -229,7 +230,6 @@ class BlockFile:
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.database = StoredFile(path, KIND)
-        self._source: Source | None = None
         self._index: tuple[tuple[Any, ...], Index] | None = None
 
     # Reading
@@ -306,19 +306,33 @@ class BlockFile:
     # Writing
 
     def bind(self, source: Source) -> None:
-        """Bind the store to a source; the exchange tells whether two are one, whatever they are called."""
+        """Bind the store to a source; what comes of several is named after the exchange, which makes them one."""
         bound = self.database.source()
-        if bound and bound.exchange and bound.exchange == source.exchange:
+        common_name = None
+        is_same_exchange = (
+            bound and bound.exchange and bound.exchange == source.exchange
+        )
+        # Synthetic exchanges share an address, and their names tell the worlds apart.
+        if (
+            bound
+            and is_same_exchange
+            and not bound.synthetic
+            and bound.name != source.name
+        ):
+            common_name = name_of_exchange(
+                bound.exchange, bound.chain_id or source.chain_id
+            )
             source = replace(source, name=bound.name)
         with self.database.writing(source) as connection:
-            self._source = bound_source(connection)
+            if common_name is not None:
+                connection.execute(RENAME_SOURCE, [common_name])
 
     def add(self, blocks: Sequence[RawBlock]) -> int:
         """Commit blocks that are not held, and what is new of those held, all or none; count the former."""
         if not blocks:
             return 0
         sent, pools = _rows_of(blocks)
-        with self.database.writing(self._source) as connection:
+        with self.database.writing() as connection:
             self._refuse_other_exchanges(blocks, bound_source(connection))
             connection.register("sent", sent)
             connection.register("named", pools)
@@ -341,7 +355,7 @@ class BlockFile:
     ) -> None:
         """Commit events, the range of Ethereum blocks that they were found in, and contracts of tokens."""
         found = [event._asdict() for event in events]
-        with self.database.writing(self._source) as connection:
+        with self.database.writing() as connection:
             if found:
                 connection.register("found", pa.Table.from_pylist(found))
                 connection.execute(ADD_EVENTS)
@@ -360,7 +374,7 @@ class BlockFile:
     def store_tokens(self, text: str) -> None:
         """Store a listing of tokens, JSON as ``GET /exchange/tokens`` gives it, unless it is the last one."""
         tables.tokens(text)
-        with self.database.writing(self._source) as connection:
+        with self.database.writing() as connection:
             last = connection.execute(LAST_LISTING).fetchall()
             if last != [(text,)]:
                 connection.execute("INSERT INTO held.main.tokens VALUES (?)", [text])
@@ -394,6 +408,12 @@ class BlockFile:
                     f"{self.database.shown}: holds blocks of {bound}, and these are of the exchange "
                     f"{exchange}. Nothing was added: use another file."
                 )
+
+
+def name_of_exchange(exchange: str | None, chain_id: int | None) -> str:
+    """Return what blocks are called that come from no one place: the exchange is all that they share."""
+    on_chain = "" if chain_id is None else f" on chain {chain_id}"
+    return f"exchange {exchange}{on_chain}"
 
 
 def refuse_unreadable(where: str, raw: RawBlock) -> None:

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from loopring_lab.amounts.scaling import MAX_DECIMALS
 from loopring_lab.errors import RpcError
 from loopring_lab.rollup.block_file import Submission
-from loopring_lab.rollup.calldata import WORD, to_hex
+from loopring_lab.rollup.calldata import LAST_BLOCK, WORD, to_hex
 from loopring_lab.rollup.rpc import number, octets, unexpected
 
 # BlockSubmitted(uint256 indexed blockIdx, bytes32 merkleRoot, bytes32 publicDataHash)
@@ -78,7 +78,7 @@ def read_log(log: Any, where: str) -> Log | None:
         token_id = number(int.from_bytes(second_word), f"{where}, tokenId")
         contract = to_hex(first_word[-20:])
         return Log(address, l1_block, (token_id, contract))
-    block_id = number(int.from_bytes(topics[1]), f"{where}, blockIdx")
+    block_id = number(int.from_bytes(topics[1]), f"{where}, blockIdx", LAST_BLOCK)
     is_first = log.get("logIndex") == "0x"
     submission = Submission(
         block_id=block_id,

@@ -25,7 +25,12 @@ from loopring_lab.origin import Source
 from loopring_lab.progress import Progress, Watching, track
 from loopring_lab.redaction import SecretText, hide
 from loopring_lab.rollup import calldata
-from loopring_lab.rollup.block_file import BlockFile, Index, Submission
+from loopring_lab.rollup.block_file import (
+    BlockFile,
+    Index,
+    Submission,
+    name_of_exchange,
+)
 from loopring_lab.rollup.events import (
     DECIMALS,
     EXCHANGES,
@@ -143,9 +148,7 @@ class Sync:
         self._exchange = _check_exchange(wanted.exchange, chain_id)
         stated = self._rpc.source  # only the embedded chain states one
         is_synthetic = stated is not None and stated.synthetic
-        name = (
-            stated.name if stated else f"exchange {self._exchange} on chain {chain_id}"
-        )
+        name = stated.name if stated else name_of_exchange(self._exchange, chain_id)
         self._store.bind(Source(name, is_synthetic, self._exchange, chain_id))
         index = self._store.index()
         for row in index.events.to_pylist():

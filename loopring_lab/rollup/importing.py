@@ -33,7 +33,12 @@ from loopring_lab.errors import BlockError, LabError, UnexpectedAnswer
 from loopring_lab.origin import FILE, Source
 from loopring_lab.progress import Progress
 from loopring_lab.rollup import calldata, rpc
-from loopring_lab.rollup.block_file import BlockFile, Submission, refuse_unreadable
+from loopring_lab.rollup.block_file import (
+    BlockFile,
+    Submission,
+    name_of_exchange,
+    refuse_unreadable,
+)
 from loopring_lab.rollup.calldata import HEADER, SELECTOR, SLOT, RawBlock
 from loopring_lab.rollup.events import EXCHANGES, Log, read_log
 
@@ -111,6 +116,7 @@ class Import:
         self._next = first_block
         self._progress = progress
         self._exchange = ""
+        self._folder: Path | None = None  # of the last file
         self._read = 0
         self._added = 0
         self._skipped = 0
@@ -174,15 +180,13 @@ class Import:
             self._contracts[token_id] = contract
 
     def _bind(self, file: Path, exchange: str) -> None:
-        """Bind the store to the exchange of the first block or event; the store refuses others."""
-        if self._exchange:
+        """Bind the store to the source of a folder, and the exchange of the first block or event."""
+        # What other exchanges have is refused, or skipped, where it is added.
+        if file.parent == self._folder or self._exchange not in ("", exchange):
             return
-        bound = self._store.database.source()
-        # A store that is bound already stays so.
-        if bound is None or bound.exchange != exchange:
-            bound = _source_of(file, exchange)
-        self._store.bind(bound)
+        self._store.bind(_source_of(file, exchange))
         self._exchange = exchange
+        self._folder = file.parent
 
     def _commit(self) -> None:
         """Commit events, then blocks; the blocks of a batch all or none."""
@@ -206,9 +210,7 @@ def _source_of(file: Path, exchange: str) -> Source:
     chain_id = CHAINS.get(exchange)
     name = None
     if not (file.parent / FILE).is_file():
-        name = f"exchange {exchange}"
-        if chain_id:
-            name += f" on chain {chain_id}"
+        name = name_of_exchange(exchange, chain_id)
     stated = Source.of_saved(file.parent, name, file.parent)
     of_blocks = Source(
         stated.name,

@@ -8,6 +8,7 @@ import re
 from base64 import b64encode
 from collections import deque
 from collections.abc import Sequence
+from decimal import Decimal
 from typing import Any, NamedTuple
 from urllib.parse import parse_qsl, unquote, urlunsplit
 
@@ -16,7 +17,6 @@ import requests
 from loopring_lab.bounded import (
     MAX_ANSWER,
     MAX_INT64,
-    parse_integer,
     parse_json,
     printable,
     shown,
@@ -67,6 +67,9 @@ _INDEXING = re.compile(r"\bindex(ed|ing)\b|\bsync(ed|ing)\b", re.IGNORECASE)
 # "limit exceeded" and "internal error" of JSON-RPC, which endpoints send when they are busy.
 _BUSY_CODES = (-32005, -32603)
 _TOO_MUCH = (413, 504)  # HTTP: content too large, gateway timeout
+# Tables of pandas have whole numbers as floats where some are unknown; those of a float are exact up to 2^53.
+_WHOLE = re.compile(r"[0-9]{1,19}(\.0+)?")
+_EXACT = {float: 1 << 53, Decimal: MAX_INT64}
 _QUANTITY = re.compile("0[xX][0-9a-fA-F]{1,64}")
 
 _OTHERWISE = "Try another endpoint, and check the arguments."
@@ -302,13 +305,19 @@ def undocumented(where: str, expected: str, got: object) -> RpcError:
     )
 
 
-def number(value: object, where: str) -> int:
-    """Read a whole number of 63 bits: an integer, or its text, such as ``0x1f`` or ``31``."""
-    found = value
-    if isinstance(value, str):
-        is_hex = _QUANTITY.fullmatch(value)
-        found = int(value, 16) if is_hex else parse_integer(value)
-    if type(found) is not int or not 0 <= found <= MAX_INT64:
+def number(value: object, where: str, most: int = MAX_INT64) -> int:
+    """Read a whole number of at most 63 bits: as such, as a decimal or a float, or as text, such as ``0x1f`` or ``31``.
+
+    An exponent is refused: programs that write one have cut the number to the digits before it.
+    """
+    found: Any = value
+    if isinstance(value, str) and _QUANTITY.fullmatch(value):
+        found = int(value, 16)
+    elif isinstance(value, str) and _WHOLE.fullmatch(value):
+        found = int(value.partition(".")[0])
+    elif isinstance(value, (float, Decimal)) and 0 <= value <= _EXACT[type(value)]:
+        found = int(value) if value == int(value) else value
+    if type(found) is not int or not 0 <= found <= most:
         raise unexpected(where, "a whole number", value)
     return found
 

@@ -21,6 +21,8 @@ from loopring_lab import tables
 from loopring_lab.amounts.arithmetic import AMOUNT_TYPE
 from loopring_lab.amounts.scaling import WHOLE, from_integers, to_integers
 from loopring_lab.arguments import parse_account_id
+from loopring_lab.errors import BlockError
+from loopring_lab.rollup.calldata import LAST_BLOCK
 from loopring_lab.rollup.slots import FIRST_NFT
 from loopring_lab.tables import assemble, rows
 from loopring_lab.tables.listings import PREFIXES, MarketLookup
@@ -94,6 +96,13 @@ def trade_ids(blocks: Blocks, block: np.ndarray, within: np.ndarray) -> np.ndarr
             next_number += 1
         else:
             numbers.append(raw.block_id)
+    highest = max(numbers, default=0)
+    # Ids of blocks beyond it would be those of others.
+    if highest > LAST_BLOCK:
+        raise BlockError(
+            f"block {highest}: trade ids of 64 bits end with block {LAST_BLOCK:,}. Correct its number: "
+            "first_block= of what was decoded or imported, or the event that names it."
+        )
     of_block = np.array(numbers, np.int64)[block]
     return np.asarray(of_block * ROWS_OF_A_BLOCK + within)
 

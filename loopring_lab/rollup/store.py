@@ -22,6 +22,7 @@ from loopring_lab.rollup.blocks import Blocks
 from loopring_lab.rollup.calldata import check_number
 from loopring_lab.rollup.checks import Check
 
+LAST_SECOND = (1 << 32) - 1
 # Columns of the report, made of those of the index.
 _REPORT = {
     "first": ("block_id", "min"),
@@ -91,8 +92,14 @@ class Store:
             return f"<p>{where}: {escape(str(error))}</p>"
         count = int(report["blocks"].sum())
         missing = int(report["missing"].sum())
+        unnumbered = int(report["blocks"][report["first"].isna()].sum())
+        known = f"{missing:,} missing"
+        if unnumbered:
+            known += (
+                f"; {unnumbered:,} without a number, around which others may be missing"
+            )
         return (
-            f"<p>{where}: {count:,} block{'' if count == 1 else 's'}, {missing:,} missing.<br>"
+            f"<p>{where}: {count:,} block{'' if count == 1 else 's'}, {known}.<br>"
             "<small><code>store.report()</code> shows details, <code>store.check()</code> what the blocks "
             "prove.</small></p>"
         )
@@ -215,7 +222,7 @@ class Store:
         ----------
         paths : path or iterable of paths
             Files, or folders of files with these endings. A ``source.json`` beside a file names its source;
-            without one it is the exchange.
+            without one it is the exchange, and so it is of blocks that come from several.
         tokens : path, optional
             A listing of tokens: JSON as ``GET /exchange/tokens`` answers it. Tokens without decimals in it
             are left out.
@@ -326,7 +333,9 @@ class Store:
         if first_held > index.first_number:
             frame = _after_gap(frame, index.first_number, first_held)
         for name in ("first_time", "last_time"):
-            times = pd.to_datetime(frame[name], unit="s", utc=True)
+            # Headers have 32 bits for a time; what a file of somebody else says beyond them is no time.
+            seconds = frame[name].where(frame[name].between(0, LAST_SECOND))
+            times = pd.to_datetime(seconds, unit="s", utc=True)
             frame[name] = times.astype("datetime64[ms, UTC]")
         frame.attrs |= index.attrs
         return frame

@@ -51,7 +51,7 @@ class BlocksClient:
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._bound = store.file.index().source
+        store.file.index()  # raises an error if there are no blocks
         self._read: _Contents | None = None
 
     @also_unfinished
@@ -69,7 +69,8 @@ class BlocksClient:
     @property
     def source(self) -> str:
         """Name of the source of the blocks."""
-        return self._bound.name
+        # More may have been added since, from elsewhere.
+        return self._store.file.index().source.name
 
     @property
     def store(self) -> Store:
@@ -79,7 +80,7 @@ class BlocksClient:
     @property
     def synthetic(self) -> bool:
         """Whether the blocks are synthetic."""
-        return self._bound.synthetic
+        return self._store.file.index().source.synthetic
 
     @property
     def accounts(self) -> list[int]:

@@ -4,6 +4,7 @@ import contextlib
 import csv
 import gzip
 import json
+from decimal import Decimal
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -16,6 +17,7 @@ from support.rollup_stores import ADDRESS, event, made_call, made_data, numbers_
 import loopring_lab as lab
 from loopring_lab.origin import Source
 from loopring_lab.rollup import Store, importing
+from loopring_lab.sources.connect import BUNDLED
 
 LabError = lab.LabError
 SUBMITTED = "0xcc86d9ed29ebae540f9d25a4976d4da36ea4161b854b8ecf18f491cf6b0feb5c"
@@ -136,6 +138,8 @@ FLAGS = [
     (".csv", "txreceipt_status", "0", "1"),
     (".parquet", "isError", "1", "0"),
     (".jsonl", "success", False, True),
+    (".csv", "status", " FALSE ", " TRUE "),
+    (".csv", "success", "0.0", "1.0"),
 ]
 
 
@@ -159,16 +163,104 @@ def test_transactions_that_failed_submit_no_blocks(
         ("receipt_status", "2"),
         ("status", "execution reverted"),
         ("error", "Reverted"),
+        ("success", "OK"),
+        ("isError", "-1"),
     ],
 )
 def test_what_is_neither_yes_nor_no_is_refused_with_its_row(
     store, tmp_path, name, word
 ):
     rows = [transaction(1, **{name: ""}), transaction(2, **{name: word})]
-    said = f"a.csv, row 2, {name.replace('_', '')}: expected 1 or 0, or true or false"
+    column = name.replace("_", "").lower()
+    said = f"a.csv, row 2, {column}: expected 1 or 0, or true or false"
     with pytest.raises(LabError, match=said):
         store.import_files(write_table(tmp_path / "a.csv", rows))
     assert submitted(store) == expected((1,))
+
+
+def test_the_sample_beside_other_blocks_is_not_the_name_of_all(store, tmp_path):
+    listing = BUNDLED["sample"] / "tokens.json"
+    store.import_files(BUNDLED["sample"], tokens=listing)
+    assert store.source.startswith("one real block of Loopring Exchange v3.6, Ether")
+    client = lab.connect(blocks=store)
+    (tmp_path / "two.bin").write_bytes(made_call(1, 2))
+    report = store.import_files(tmp_path / "two.bin")
+    names = {store.source, report.attrs["source"], client.source}
+    assert names == {f"exchange {ADDRESS} on chain 1"}
+    assert "real block" not in repr(client)
+    together = Store(tmp_path / "together")
+    together.import_files([BUNDLED["sample"], tmp_path / "two.bin"], tokens=listing)
+    assert together.source == f"exchange {ADDRESS} on chain 1"
+    assert store.blocks().headers().attrs["source"] == store.source
+
+
+def in_parquet(number, kind):
+    return pa.table(
+        {
+            "block_number": pa.array([number], kind),
+            "input": ["0x" + made_call(1).hex()],
+        }
+    )
+
+
+@pytest.mark.parametrize(
+    "number",
+    [
+        pa.scalar(11_000_001, pa.int64()),
+        pa.scalar(11_000_001, pa.uint32()),
+        pa.scalar(11_000_001.0, pa.float64()),
+        pa.scalar(Decimal(11_000_001), pa.decimal128(38, 0)),
+        pa.scalar(Decimal("11000001.00"), pa.decimal128(20, 2)),
+        pa.scalar("11000001", pa.string()),
+        pa.scalar("0xa7d8c1", pa.string()),
+    ],
+    ids=lambda number: str(number.type),
+)
+def test_whole_block_numbers_are_read_whatever_their_type(store, tmp_path, number):
+    pq.write_table(in_parquet(number.as_py(), number.type), tmp_path / "a.parquet")
+    store.import_files(tmp_path / "a.parquet")
+    assert [raw.l1_block for raw in store.blocks().raw] == [11_000_001]
+
+
+@pytest.mark.parametrize(
+    "number",
+    [
+        pa.scalar(11_000_001.5, pa.float64()),
+        pa.scalar(float("nan"), pa.float64()),
+        pa.scalar(2.0**60, pa.float64()),
+        pa.scalar(Decimal("11000001.01"), pa.decimal128(20, 2)),
+        pa.scalar(Decimal(1 << 63), pa.decimal128(38, 0)),
+        pa.scalar(-1, pa.int64()),
+        pa.scalar("1.13640E+07", pa.string()),
+        pa.scalar("11e6", pa.string()),
+        pa.scalar("11,000,001", pa.string()),
+    ],
+    ids=lambda number: f"{number}-{number.type}",
+)
+def test_other_numbers_of_blocks_are_refused_with_their_row(store, tmp_path, number):
+    pq.write_table(in_parquet(number.as_py(), number.type), tmp_path / "a.parquet")
+    said = r"a\.parquet, row 1, block number: expected a whole number"
+    with pytest.raises(LabError, match=said):
+        store.import_files(tmp_path / "a.parquet")
+
+
+@pytest.mark.parametrize("text", ["1.13640E+07", "1136e4"])
+def test_a_number_with_an_exponent_is_refused_in_text_files(store, tmp_path, text):
+    row = {"block_number": "N", "input": "0x" + made_call(1).hex()}
+    (tmp_path / "a.json").write_text(json.dumps(row).replace('"N"', text))
+    write_table(tmp_path / "a.csv", [row | {"block_number": text}])
+    for name in ("a.json", "a.csv"):
+        with pytest.raises(LabError, match="block number: expected a whole number"):
+            store.import_files(tmp_path / name)
+
+
+@pytest.mark.parametrize("number", [(1 << 59) + 1, (1 << 63) - 1, 92_233_720_368_547])
+def test_an_event_whose_block_has_no_trade_ids_is_refused(store, tmp_path, number):
+    """Ids are the number times 100,000: that of block 1 + 2^59 would be that of block 1."""
+    topics = [SUBMITTED, f"0x{number:064x}"]
+    write_table(tmp_path / "logs.json", [log_of(1, topics=topics)])
+    with pytest.raises(LabError, match="blockIdx: expected a whole number"):
+        store.import_files(tmp_path / "logs.json")
 
 
 def test_answers_of_json_rpc_are_unpacked(store, tmp_path):

@@ -449,3 +449,13 @@ def test_a_reference_is_never_of_the_fill_its_order_or_what_comes_later(trades):
 def test_prices_cut_to_eight_decimals_are_the_relayer_s(trades, served):
     for exact, cut in zip(trades["price"], served["price"], strict=True):
         assert int(exact.scaleb(18)) // 10**10 * 10**10 == int(cut.scaleb(18))
+
+
+@pytest.mark.parametrize("number", [7 + (1 << 59), (1 << 63) - 1])
+def test_a_block_whose_ids_would_be_those_of_another_is_refused(number):
+    """A store that somebody else made may number its blocks as it likes."""
+    fills = [slot("spot_trade", account_a=1, account_b=2, sell_a=0, sell_b=1)]
+    [raw] = lab.rollup.decode_data(block_data(fills)).raw
+    blocks = lab.rollup.Blocks([raw._replace(block_id=number)])
+    with pytest.raises(lab.errors.BlockError, match=f"block {number}: trade ids of 64"):
+        blocks.trades(small_tokens())

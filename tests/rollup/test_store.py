@@ -2,6 +2,7 @@
 
 import random
 
+import duckdb
 import pytest
 from support.rollup_blocks import block_data, slot
 from support.rollup_stores import (
@@ -171,7 +172,44 @@ def test_report_shows_ranges_gaps_and_what_events_name(store):
     assert report["last_time"].dropna().astype("int64").tolist() == [
         1000 * (START + 60 * n) for n in (6, 9, 13, 30)
     ]
-    assert "7 blocks, 9 missing." in store._repr_html_()
+    assert (
+        "7 blocks, 9 missing; 1 without a number, around which others may be missing."
+        in store._repr_html_()
+    )
+
+
+@pytest.mark.parametrize("second", [-1, 1 << 32, (1 << 63) - 1])
+def test_a_time_that_no_header_can_have_is_none(store, second):
+    """Somebody else's file may say anything in its columns."""
+    store.file.add([made_block(1), made_block(2)])
+    with duckdb.connect(str(store.file.database.path)) as stranger:
+        stranger.execute(f"UPDATE blocks SET timestamp = {second} WHERE number = 2")
+    report = store.report()
+    assert report[["first_time", "last_time"]].isna().to_numpy().sum() == 1
+    assert "2 blocks" in store._repr_html_()
+    assert report["blocks"].tolist() == [2]
+
+
+def test_parts_of_several_sources_are_named_after_the_exchange(store):
+    assert store.source == SOURCE.name
+    parts = [Source(name, False, ADDRESS, 1) for name in ("one block", "another")]
+    other = Store(store.file.database.path.with_name("other"))
+    other.file.bind(parts[0])
+    assert other.source == "one block"
+    other.file.bind(parts[0])
+    assert other.source == "one block"
+    other.file.bind(parts[1])
+    assert other.source == SOURCE.name
+    other.file.bind(parts[0])
+    assert other.source == SOURCE.name
+
+
+def test_synthetic_worlds_are_told_apart_by_their_names(store):
+    worlds = [Source(f"world {seed}", True, ADDRESS, 1) for seed in (1, 2)]
+    other = Store(store.file.database.path.with_name("other"))
+    other.file.bind(worlds[0])
+    with pytest.raises(lab.errors.ArchiveError, match="of different sources are kept"):
+        other.file.bind(worlds[1])
 
 
 def test_blocks_that_only_events_name_are_missing(store):
