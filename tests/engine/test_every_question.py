@@ -73,13 +73,17 @@ GIVEN: dict[str, Give] = {
 }
 
 
+# These take some seconds, and ask what others ask, many times over.
+SLOW = ("research.changes", "fills.describe")
+
+
 def is_quick(given: str, question: str) -> bool:
     """Say what is asked with every run: each function, on the kind that is furthest from a frame of pandas.
 
     With its defaults, no question but compare_venues looks up prices for groups.
     """
     is_default = "," not in question or question == "fills.price_gap, by"
-    return given == "archive" and is_default
+    return given == "archive" and is_default and question not in SLOW
 
 
 MATRIX = [

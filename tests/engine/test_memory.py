@@ -124,6 +124,7 @@ def test_what_does_not_fit_into_memory_is_put_into_the_folder(tmp_path):
     assert any(file.is_file() for file in tmp_path.rglob("*"))
 
 
+@pytest.mark.thorough
 def test_a_question_that_needs_more_says_so(trades):
     lab.engine.set_memory("64MiB")
     large = pd.concat(
@@ -163,6 +164,7 @@ def test_the_folder_goes_at_the_end_also_after_ctrl_c(tmp_path):
         assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.thorough
 @posix
 def test_what_a_killed_process_left_goes_with_the_next_one(tmp_path):
     def started(seconds: int) -> subprocess.Popen[str]:
@@ -193,6 +195,7 @@ def test_what_a_killed_process_left_goes_with_the_next_one(tmp_path):
         living.kill()
 
 
+@pytest.mark.thorough
 @posix
 def test_a_forked_process_asks_on_a_database_of_its_own(trades, tmp_path):
     trades.to_pickle(tmp_path / "trades")

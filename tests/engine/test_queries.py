@@ -264,6 +264,7 @@ STEP = re.compile(
 )
 
 
+@pytest.mark.thorough
 def test_every_step_says_what_its_rows_are():
     texts = [text for _, several in queries.queries() for text in several]
     steps = [step for text in texts for step in STEP.findall(text)]

@@ -32,6 +32,7 @@ def history() -> pd.DataFrame:
     )
 
 
+@pytest.mark.thorough
 def test_how_far_sums_may_be_off_is_their_change_at_the_next_prices(history):
     """Each price before an order against the first after it, added up by day."""
     some = history[history["created_at"].notna()].head(200)

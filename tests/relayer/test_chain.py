@@ -37,6 +37,7 @@ def ask(method, *params, **settings):
     )
 
 
+@pytest.mark.thorough
 def test_the_shipped_blocks_are_small_and_their_first_day_is_what_the_tool_makes():
     assert BLOCKS.stat().st_size < 1_000_000
     with gzip.open(BLOCKS, "rt") as file:

@@ -356,6 +356,7 @@ def test_arbitrageurs_can_take_the_book_too_where_it_pays_and_users_do_not_notic
     assert true_difference(costs, size_classes(costs))[None] > 5
 
 
+@pytest.mark.thorough
 def test_the_cheaper_venue_can_change_on_a_day():
     world = World(seed=4, size=0.3, switched=("2022-07-01", "book"))
     costs = of_users(world, true_costs(world))

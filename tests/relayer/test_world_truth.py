@@ -88,6 +88,7 @@ def test_the_fees_of_each_account_are_worth_what_they_are_said_to_be(seed, token
     assert sum(one.unpriced for one in found) / len(found) < 0.05
 
 
+@pytest.mark.thorough
 def test_values_by_an_account_s_own_trades_say_how_far_off_they_may_be():
     world = World(33, size=0.05)
     found = valued_accounts(world, trades_of(world), "USDC", tolerance=None)

@@ -22,6 +22,7 @@ def winter(
     return trades[trades["created_at"] < "2022-03-01"], marks
 
 
+@pytest.mark.thorough
 def test_periods_may_be_grouped_by_amounts(winter):
     trades, prices = winter
     tier = trades["notional"] * 0 + 1
@@ -45,6 +46,7 @@ def test_each_period_is_compared_by_itself(switched):
     pd.testing.assert_frame_equal(found[same], own[same], rtol=1e-12)
 
 
+@pytest.mark.thorough
 def test_bands_hold_together_at_the_level_of_one_interval(switched, months):
     trades, marks = switched
     month = trades["created_at"].dt.strftime("%Y-%m")

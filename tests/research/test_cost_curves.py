@@ -158,6 +158,7 @@ def test_curves_are_the_venues_whose_difference_is_given(by_day):
     assert both[["pool", "book"]].to_numpy().min() > 20
 
 
+@pytest.mark.thorough
 def test_by_default_the_widest_with_enough_clusters(trades, marks, by_day):
     default = lab.research.cost_curves(trades, marks)
     # Takers are 16, days are many.
@@ -178,6 +179,7 @@ def test_by_default_the_widest_with_enough_clusters(trades, marks, by_day):
 # The truth
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     "cheaper", ["pool", pytest.param("book", marks=pytest.mark.thorough)]
 )

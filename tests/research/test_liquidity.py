@@ -252,6 +252,7 @@ def test_a_worlds_pool_earned_what_its_reserves_and_true_prices_say(world, marke
     assert total(found, LOSSES["unknown"]) == 0
 
 
+@pytest.mark.thorough
 def test_the_demo_blocks_give_the_worlds_reserves_and_fees():
     world = World()
     client = lab.connect(blocks="demo")

@@ -39,8 +39,8 @@ NARROWED = [
     *((FeeExplorer, figure, FILTERED) for figure in FeeExplorer.FIGURES),
     *((FillExplorer, figure, FILTERED_FILLS) for figure in WITHOUT_PRICES),
 ]
-FAST = {"fee_tiers", "price_gaps"}
-EVERYTHING = [one if one[1] in FAST else thorough(*one) for one in BEGUN + NARROWED]
+FAST = [(FeeExplorer, "fee_tiers", {}), (FillExplorer, "price_gaps", FILTERED_FILLS)]
+EVERYTHING = [one if one in FAST else thorough(*one) for one in BEGUN + NARROWED]
 
 
 def shows(page, figure, table):
@@ -85,6 +85,7 @@ def test_the_code_gives_what_is_on_the_page(kind, figure, how, trades):
     assert page.widget.export().count("\n") < 10
 
 
+@pytest.mark.thorough
 def test_the_code_has_the_names_of_the_notebook(trades, client, monkeypatch):
     prices = client.outside_prices(trades, every="1h")
     known = {"prices": None, "_2": trades, "trades": trades.head(3), "taken": trades}
@@ -318,6 +319,7 @@ def test_a_client_is_read_when_shown_and_begins_with_a_known_account(client):
     shows_its_code(OnPage(explorer), client=client)
 
 
+@pytest.mark.thorough
 def test_several_accounts_are_read_into_one_frame(client):
     explorer = FeeExplorer(client, account="79927, 10083", role=None)
     page = OnPage(explorer).wait()
@@ -370,6 +372,7 @@ def test_reading_shows_progress_and_is_cancelled_by_its_button(gated):
     }
 
 
+@pytest.mark.thorough
 def test_a_late_reading_never_overwrites_a_newer_one(gated):
     client, transport = gated()
     page = OnPage(FeeExplorer(client, account=ACCOUNT, market=MARKET))
@@ -415,6 +418,7 @@ def test_one_reference_serves_all_figures_and_is_named(client, figure, reference
     assert (outside in page.code) is (reference == "outside prices")
 
 
+@pytest.mark.thorough
 def test_prices_that_were_read_outlast_what_is_computed(client, monkeypatch):
     """Tables and figures are dropped when there are too many of them; prices take a request to the relayer."""
     page = OnPage(FillExplorer(client, account=ACCOUNT, market=MARKET)).wait()
@@ -436,6 +440,7 @@ def test_without_prices_from_outside_the_choice_says_what_is_missing(trades):
 # Flow and routing
 
 
+@pytest.mark.thorough
 def test_tables_by_flow_judge_takers_by_prices_from_outside(client):
     accounts = [ACCOUNT, ARBITRAGEUR]
     since = "2022-11-01"

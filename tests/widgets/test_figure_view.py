@@ -78,6 +78,7 @@ def test_a_zoom_shows_a_part_with_its_own_ticks_and_showing_all_restores_it(view
     )
 
 
+@pytest.mark.thorough
 def test_a_zoom_stays_inside_the_whole_and_moves_on(view):
     """Beyond either end, the zoom shows the quarter next to it."""
     for far, near in (((2, 3), (0.75, 1)), ((-9, -8), (0, 0.25))):
@@ -98,6 +99,7 @@ def test_another_figure_is_shown_whole(view, trades):
     assert view.page["svg"] == FigureView(figures.fee_tiers(trades)).page["svg"]
 
 
+@pytest.mark.thorough
 def test_colours_follow_the_theme_and_read_on_light_and_dark(trades):
     svgs = [
         FigureView(draw(trades)).page["svg"]
@@ -132,6 +134,7 @@ def test_the_svg_is_one_element_without_script_style_or_comment(trades):
     assert any(mark[-1].startswith(name[:8]) for mark in view.page["marks"])
 
 
+@pytest.mark.thorough
 def test_a_figure_drawn_again_in_a_notebook_is_not_changed_by_its_view(trades):
     figure = figures.volume(trades)
     before = figure._repr_png_()
