@@ -16,7 +16,7 @@ from loopring_lab.archive.schema import TABLES, decimal
 from loopring_lab.engine import frames, session
 from loopring_lab.engine.database import StoredFile
 from loopring_lab.engine.groups import quoted
-from loopring_lab.errors import ArchiveError, DiskRefused, LabError
+from loopring_lab.errors import ArchiveError, DamagedArchive, DiskRefused, LabError
 
 if TYPE_CHECKING:
     import duckdb
@@ -152,7 +152,7 @@ def verify(file: StoredFile) -> pd.DataFrame:
                 connection.execute(
                     f"SELECT bit_xor(hash(stored)) FROM held.{name} AS stored"
                 ).fetchall()
-        except ArchiveError as error:
+        except DamagedArchive as error:
             problems.append((name, str(error), file.advice))
     return pd.DataFrame(problems, columns=["table", "problem", "advice"])
 

@@ -74,7 +74,9 @@ DEFINITIONS = "SELECT table_name, sql FROM duckdb_tables() WHERE database_name =
 _BUSY = re.compile(
     r"Unique file handle conflict|Conflicting lock(?:.*PID (\d+))?", re.DOTALL
 )
-# What DuckDB's errors say, and the error that says it to a user; anything else is damage.
+# What a block or an entry of the log brings about that is not as it was written.
+_DAMAGE = r"^Corrupt|^(Serialization|INTERNAL|FATAL) Error|^IO Error: .*(checksum|orrupt|read enough|WAL\b)"
+# What DuckDB's errors say, and the error that says it to a user. Any other is passed on in DuckDB's words.
 _WORDS: tuple[tuple[str, type[ArchiveError], str], ...] = (
     ("No space left|Disk quota|File too large|not enough space|Could not write all", DiskRefused,
      "the disk is full. What was committed before is safe. Make room, then run the same again"),
@@ -84,13 +86,14 @@ _WORDS: tuple[tuple[str, type[ArchiveError], str], ...] = (
     ("Could not set lock", DiskRefused,
      "this drive cannot lock files, as many network drives cannot. Copy the file to a local disk"),
     ("Cannot open (file|database)", DiskRefused, "the file cannot be created or opened. Choose another place"),
-    ("Out of Memory", ArchiveError, "more memory is needed. Allow more: lab.engine.set_memory('4GiB')"),
+    ("Out of Memory|bad_alloc", ArchiveError,
+     "more memory is needed. Allow more: lab.engine.set_memory('4GiB')"),
     ("not a valid DuckDB database", NotAnArchive,
      "a file, but not one of DuckDB. Nothing was changed. Use another path, or restore a backup"),
     ("with version number|newer version|storage version", errors.NewerArchive,
      "a later version of DuckDB wrote it. Upgrade loopring-lab"),
-    ("^(Catalog|Binder|Parser|Permission|Conversion|Invalid Input|Out of Range) Error", ArchiveError,
-     "the query cannot be run. Correct it"),
+    (_DAMAGE, errors.DamagedArchive, "the file is damaged. Nothing was changed. {advice}"),
+    ("", ArchiveError, "DuckDB refuses this. What was committed before is safe. Correct the query, or try again"),
 )  # fmt: skip
 
 _log = logging.getLogger("loopring_lab")
@@ -404,11 +407,11 @@ class StoredFile:
             who = f"process {busy[1]}" if busy[1] else "another thread of this process"
             return _InUse(f"{self.shown}: in use by {who}.")
         detail = printable(text.partition("\n")[0], 300)
-        for pattern, kind, words in _WORDS:
-            if re.search(pattern, text):
-                return kind(errors.with_details(f"{self.shown}: {words}.", detail))
-        words = f"{self.shown}: the file is damaged. Nothing was changed. {self.advice}"
-        return errors.DamagedArchive(errors.with_details(words, detail))
+        kind, words = next(
+            (kind, words) for pattern, kind, words in _WORDS if re.search(pattern, text)
+        )
+        said = f"{self.shown}: {words.format(advice=self.advice).removesuffix('.')}."
+        return kind(errors.with_details(said, detail))
 
 
 def bound_source(connection: DuckDBPyConnection) -> Source:

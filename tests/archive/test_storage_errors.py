@@ -16,8 +16,9 @@ from support.archive_kills import check
 from support.ledger import client_of
 from support.optional import thorough
 
+import loopring_lab as lab
 from loopring_lab.archive import Archive
-from loopring_lab.errors import DiskRefused, NewerArchive, NotAnArchive
+from loopring_lab.errors import ArchiveError, DiskRefused, NewerArchive, NotAnArchive
 from loopring_lab.relayer import Relayer
 from loopring_lab.rollup import Store
 
@@ -81,6 +82,42 @@ def test_what_the_system_refuses_is_told_with_what_still_works(archive, words, s
     error = archive._file.translated(duckdb.IOException(f"IO Error: {words}"))
     assert isinstance(error, DiskRefused)
     assert said in str(error)
+
+
+@pytest.mark.parametrize(
+    ("sql", "said"),
+    [
+        ("COMMIT", "no transaction is active"),
+        ("ROLLBACK", "no transaction is active"),
+        ("SELECT wal_checksum_corrupt FROM trades", "wal_checksum_corrupt"),
+        ("SELECT error('cannot be decided')", "cannot be decided"),
+    ],
+)
+def test_only_damage_is_called_damage(archive, sql, said):
+    with pytest.raises(ArchiveError, match=said) as caught:
+        archive.query(sql)
+    assert type(caught.value) is ArchiveError
+    assert "damaged" not in str(caught.value)
+    assert "backup" not in str(caught.value)
+    assert archive.verify().empty
+
+
+def test_an_error_that_nobody_knows_is_passed_on_in_its_own_words(archive):
+    unknown = duckdb.Error("Sequencing Error: the counter of lanes is asleep")
+    error = archive._file.translated(unknown)
+    assert type(error) is ArchiveError
+    assert "Sequencing Error: the counter of lanes is asleep" in str(error)
+    assert "damaged" not in str(error)
+
+
+def test_want_of_memory_is_no_damage(archive):
+    lab.engine.set_memory("64MiB")
+    try:
+        with pytest.raises(ArchiveError, match="more memory is needed") as caught:
+            archive.query("SELECT list(n) FROM range(100_000_000) AS many(n)")
+    finally:
+        lab.engine.set_memory()
+    assert type(caught.value) is ArchiveError
 
 
 AS_A_USER = """
