@@ -57,6 +57,8 @@ _PLACES = f"[0-9]{{0,{MAX_DIGITS}}}"
 _NUMBER = re.compile(
     rf"[+-]?(?:{_DIGITS}(?:\.{_PLACES})?|\.{_DIGITS})(?:[eE][+-]?[0-9]{{1,3}})?"
 )
+# A spreadsheet writes long numbers with an exponent, after it has dropped their last digits.
+_WHOLE = re.compile(rf"[+-]?{_DIGITS}(?:\.0{{0,{MAX_DIGITS}}})?")
 # What the system says of these does not fit a sentence.
 _PROBLEMS = {errno.ENOENT: "no such file", errno.EISDIR: "a folder"}
 _JSON_HINT = "Ask for it again; if it was saved, save it again, and check base_url."
@@ -179,13 +181,11 @@ def parse_decimal(text: str | None) -> Decimal | None:
 
 
 def parse_integer(text: str | None, most: int = MAX_INT64) -> int | None:
-    """Parse plain text of a whole number, or return None: also if it is beyond ±`most`."""
-    number = parse_decimal(text)
-    if number is None:
+    """Parse the digits of a whole number, or return None: also if it has an exponent, or is beyond ±`most`."""
+    if not text or not _WHOLE.fullmatch(text):
         return None
-    integer = int(number)
-    is_whole = integer == number
-    return integer if is_whole and abs(integer) <= most else None
+    integer = int(text.partition(".")[0])
+    return integer if abs(integer) <= most else None
 
 
 def read_file(

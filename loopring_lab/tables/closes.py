@@ -11,12 +11,12 @@ from loopring_lab.bounded import given_path
 from loopring_lab.errors import LabError
 from loopring_lab.redaction import hide_addresses
 from loopring_lab.tables.csv_files import (
-    DECIMAL,
+    POSITIVE,
     TEXT_TIME,
     UNITS,
     CsvFile,
-    read_decimals,
     read_milliseconds,
+    read_positive,
 )
 from loopring_lab.tables.listings import EARLIEST, check_frame, to_utc
 
@@ -116,7 +116,7 @@ def prices(
         else:
             listed = markets[name].to_dict()
             found[name] = found["market"].map(listed)
-    found["price"] = closes.column("price", DECIMAL, read_decimals)
+    found["price"] = closes.column("price", POSITIVE, read_positive)
     # A price may be repeated, but not contradicted.
     once = found.drop_duplicates(["created_at", "market", "price"])
     again = once.index[once.duplicated(["created_at", "market"])]

@@ -29,6 +29,10 @@ LARGEST = 512 << 20
 WITH_ZONE = r"[T ].*([Zz]|[+-]\d\d:?\d\d)$"
 TEXT_TIME = "a time such as 2022-03-31 18:00:00+00:00, to the millisecond"
 DECIMAL = f"a decimal number that fits {AMOUNT_TYPE}"
+POSITIVE = f"a decimal number above 0 that fits {AMOUNT_TYPE}"
+DIGITS = f"{DECIMAL}, with all digits, which floats do not have"
+# How floats are written, and no amounts: with an exponent, or as whole numbers with a point.
+OF_FLOATS = r"e|E\+|\.0$"
 HINT = "Correct the file, or write it with DataFrame.to_csv."
 UNREAD_HINT = "Give another path, or write the file with DataFrame.to_csv."
 
@@ -209,6 +213,21 @@ def read_milliseconds(texts: pa.Array, unit: str | None) -> pa.Array:
 def read_decimals(texts: pa.Array) -> pa.Array:
     """Read decimal numbers as amounts."""
     return _all_read(texts, to_amounts)
+
+
+def read_positive(texts: pa.Array) -> pa.Array:
+    """Read prices, which are above zero."""
+    numbers = read_decimals(texts)
+    if pc.any(pc.less_equal(numbers, 0)).as_py():
+        raise pa.ArrowInvalid("not above zero")
+    return numbers
+
+
+def read_digits(texts: pa.Array) -> pa.Array:
+    """Read amounts as ``DataFrame.to_csv`` writes them; floats have lost digits."""
+    if pc.any(pc.match_substring_regex(texts, OF_FLOATS)).as_py():
+        raise pa.ArrowInvalid("a float")
+    return read_decimals(texts)
 
 
 def _all_read(texts: pa.Array, read: Callable[[pa.Array], pa.Array]) -> pa.Array:

@@ -16,10 +16,10 @@ from loopring_lab.bounded import given_path
 from loopring_lab.columns import TRADES
 from loopring_lab.redaction import hide_addresses
 from loopring_lab.tables.csv_files import (
-    DECIMAL,
+    DIGITS,
     TEXT_TIME,
     CsvFile,
-    read_decimals,
+    read_digits,
     read_milliseconds,
 )
 from loopring_lab.tables.listings import TEXT, check_frame, to_utc
@@ -123,7 +123,7 @@ def _typed(
         moments = partial(read_milliseconds, unit=None)
         return to_utc(saved.column(name, TEXT_TIME, moments))
     if declared.kind in ("amount", "price"):
-        return saved.column(name, DECIMAL, read_decimals)
+        return saved.column(name, DIGITS, read_digits)
     if declared.kind == "id":
         integers = partial(pa.Array.cast, target_type=pa.int64())
         return saved.column(name, "a whole number of 64 bits", integers)

@@ -75,7 +75,6 @@ def test_trades_equal_the_world_s_own_integers(client, trades):
     assert trades.attrs == {
         "source": "synthetic world, seed 1",
         "synthetic": True,
-        "fee_token": "received",
     }
 
 

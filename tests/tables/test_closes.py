@@ -149,6 +149,24 @@ def test_seconds_are_read_as_seconds_and_columns_in_any_order(tmp_path):
             ", line 3, price",
             "fits decimal128(38, 18), got 'cheap'",
         ),
+        *[
+            (
+                HEAD + LINE + f"2022-03-31,LRC-ETH,{price}\n",
+                {},
+                ", line 3, price",
+                f"expected a decimal number above 0 that fits decimal128(38, 18), got '{price}'",
+            )
+            for price in ("0", "0.000", "-0.1", "nan", "inf", "-Infinity", "1e-19")
+        ],
+        *[
+            (
+                f"{HEAD}1648749600,LRC-ETH,1\n{rounded},LRC-ETH,1\n",
+                {"unit": unit},
+                ", line 3, created_at",
+                f"a whole number of {unit} since 1970, got '{rounded}'",
+            )
+            for unit, rounded in (("ms", "1.67979E+12"), ("s", "1.67979e9"))
+        ],
         (
             HEAD + LINE + LINE + LINE.replace("31\n", "32\n"),
             {},

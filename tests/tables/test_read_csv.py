@@ -89,6 +89,18 @@ def test_a_cell_that_is_wrong_is_named_by_line_and_column(tmp_path, line, column
     assert said in str(caught.value)
 
 
+@pytest.mark.parametrize("style", ["float_format", "text", "plain"])
+def test_amounts_that_went_through_floats_are_no_exact_ones(tmp_path, trades, style):
+    """Whole amounts and very large ones show it: `to_csv` writes neither a point nor an exponent there."""
+    file = tmp_path / "a.csv"
+    floats = lab.to_float(trades[["created_at", "market", "price", "size"]].head(1))
+    floats["size"] = 812.0 if style == "plain" else 98765432109876543.0
+    how = {"float_format": "%.9e"} if style == "float_format" else {}
+    floats.astype({"size": str} if style == "text" else {}).to_csv(file, **how)
+    with pytest.raises(UnexpectedAnswer, match="with all digits, which floats do not"):
+        read_csv(file)
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [

@@ -245,9 +245,21 @@ def test_numbers_and_nulls_are_read_as_their_text():
     expected = read(page([row(orderHash=None, type=None)]))
     assert_frame_equal(frame, expected)
     assert not reasons(frame)
-    assert read(
-        text.replace(b"453794000000000000000", b"4.53794e+20") + b" 1618680000000000]]}"
-    )["size"].tolist() == [Decimal("453.794")]
+
+
+@pytest.mark.parametrize(
+    ("member", "written", "column"),
+    [
+        ("createdAt", "1.65764E+12", "created_at"),
+        ("id", "8.91953E+06", "trade_id"),
+        ("size", "4.53794e+20", "size"),
+        ("blockId", "2.4697e4", "block_id"),
+    ],
+)
+def test_a_whole_number_with_an_exponent_was_rounded(member, written, column):
+    frame = read(page([row(**{member: written})]))
+    assert frame[column].isna().all()
+    assert f"{member} '{written}' is not a whole number" in reasons(frame)[0]
 
 
 def test_fill_types_can_be_given_for_each_page():
