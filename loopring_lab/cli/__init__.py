@@ -92,6 +92,12 @@ def print_how_to_resume(words: list[str]) -> None:
             what = "trades"
         case ["blocks", "sync" | "import", *_]:
             what = "blocks"
+        case ["key", "update", *_]:
+            print(
+                "Stopped. If the update was sent, it may yet be processed: see loopring-lab key show.",
+                file=sys.stderr,
+            )
+            return
         case _:
             return
     resume = visible(f"Resume with: loopring-lab {shlex.join(words)}")
@@ -359,6 +365,92 @@ def greeting(relayer: Relayer, *, show_key: bool = False) -> str:
             "Press Ctrl-C to stop.",
         ]
     )
+
+
+# The key of an account
+
+
+@cli.group(cls=Ordered)
+def key() -> None:
+    """Show or update the L2 key of an account, with a wallet that stays where it is.
+
+    Signatures are pasted, and not shown, or come from --signer-command: a program that reads {"method": ..., "params":
+    [...]} as Ethereum's JSON-RPC has them (personal_sign, eth_signTypedData_v4) and prints the signature. No secret is
+    ever an argument.
+    """
+
+
+account_argument = click.argument("account", type=ACCOUNT, metavar="ACCOUNT")
+signer_command = click.option(
+    "--signer-command", metavar="COMMAND", help="Program that signs."
+)
+
+
+@key.command()
+@account_argument
+@base_url
+@signer_command
+@click.option("--recover", is_flag=True, help="Derive the key from a pasted signature.")
+def show(
+    account: int, base_url: str | None, signer_command: str | None, recover: bool
+) -> int:
+    """Show an account and the text that was signed for its key.
+
+    With a signature of that text, derive the key again and compare it with the account's.
+    """
+    from loopring_lab.cli import keys
+    from loopring_lab.sources.connect import connect
+
+    ask = None
+    if recover or signer_command is not None:
+        ask = keys.wallet(signer_command)
+    keys.show_key(connect(base_url), account, ask)
+    return DONE
+
+
+@key.command()
+@account_argument
+@base_url
+@signer_command
+@click.option(
+    "--fee-token", default="ETH", help="Token that pays the fee (default: ETH)."
+)
+@click.option(
+    "--max-fee",
+    metavar="AMOUNT",
+    help="Most to pay, in units of the token (default: what the relayer asks for, up to a ceiling).",
+)
+@click.option(
+    "--valid-for", default="30d", help="How long the relayer may take (default: 30d)."
+)
+@click.option("--yes", is_flag=True, help="Send without asking.")
+def update(
+    account: int,
+    base_url: str | None,
+    signer_command: str | None,
+    fee_token: str,
+    max_fee: str | None,
+    valid_for: str,
+    yes: bool,
+) -> int:
+    """Give an account a new L2 key.
+
+    Preview the update, have the wallet sign the key seed and the typed data, send it, and wait until the account has
+    the new key. The exit code is 1 if it was not sent.
+    """
+    from loopring_lab.cli import keys
+    from loopring_lab.keys import KeyUpdate
+    from loopring_lab.sources.connect import connect
+
+    ask = keys.wallet(signer_command)
+    prepared = KeyUpdate.prepare(
+        connect(base_url),
+        account_id=account,
+        max_fee=max_fee,
+        fee_token=fee_token,
+        valid_for=valid_for,
+    )
+    return DONE if keys.update_key(prepared, ask, sure=yes) else INCOMPLETE
 
 
 # Archives of trades

@@ -240,6 +240,11 @@ class KeyUpdate:
             )
         return self._key
 
+    @property
+    def signer_address(self) -> str:
+        """Address of the wallet that signs."""
+        return self._update.signer
+
     def key_seed_message(self) -> str:
         """Return the text whose signature makes the key: the first thing that a wallet signs.
 

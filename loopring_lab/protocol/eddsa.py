@@ -62,10 +62,7 @@ class L2Key:
 
     @also_unfinished
     def __repr__(self) -> str:
-        text = f"L2Key(secret={self.secret!r}, x={self.x:#066x}, y={self.y:#066x}"
-        if self.v:
-            text += f", v={self.v!r}"
-        return f"{text})"
+        return f"L2Key(secret={self.secret!r}, x={self.x:#066x}, y={self.y:#066x})"
 
 
 def l2_key(signature: bytes | str) -> L2Key:

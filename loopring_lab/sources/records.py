@@ -123,20 +123,25 @@ class Account:
         return key
 
     def _repr_html_(self) -> str:
-        frozen = "yes" if self.frozen else "no"
-        lines = [
-            Line("owner", self.owner, "the wallet that controls the account"),
-            Line(
-                "public key x",
-                self.x,
-                "of the L2 key that currently signs its requests",
-            ),
-            Line("public key y", self.y, "of the same key: it is a point"),
-            Line("nonce", self.nonce, "the next update must carry this number"),
-            Line("key seed", self.key_seed, "the text whose signature made the key"),
-            Line("frozen", frozen, "yes while an update is pending"),
-        ]
-        return Sheet(f"Account {self.account_id}", lines)._repr_html_()
+        return account_sheet(self)._repr_html_()
+
+
+def account_sheet(account: Account) -> Sheet:
+    """Return an account field by field."""
+    frozen = "yes" if account.frozen else "no"
+    lines = [
+        Line("owner", account.owner, "the wallet that controls the account"),
+        Line(
+            "public key x",
+            account.x,
+            "of the L2 key that currently signs its requests",
+        ),
+        Line("public key y", account.y, "of the same key: it is a point"),
+        Line("nonce", account.nonce, "the next update must carry this number"),
+        Line("key seed", account.key_seed, "the text whose signature made the key"),
+        Line("frozen", frozen, "yes while an update is pending"),
+    ]
+    return Sheet(f"Account {account.account_id}", lines)
 
 
 @dataclass(frozen=True, slots=True)

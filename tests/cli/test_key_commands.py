@@ -1,0 +1,176 @@
+"""The commands about an account's key: shown, recovered and updated with a wallet that stays elsewhere."""
+
+import json
+import sys
+from collections.abc import Iterator
+
+import pytest
+from support.clients import client_of
+from support.key_update_setup import personal_sign, sign_typed_data
+
+from loopring_lab import cli
+from loopring_lab.relayer import Relayer, Settings, World
+
+ACCOUNT = 10083
+# A program as a person would write it around a wallet; the key is in its environment, never in an argument.
+SIGNER = """
+import json, os, sys
+from eth_account import Account
+from eth_account.messages import encode_defunct
+request = json.load(sys.stdin)
+wallet = Account.from_key(os.environ["WALLET"])
+first, second = request["params"]
+if request["method"] == "personal_sign":
+    assert second == wallet.address
+    signed = wallet.sign_message(encode_defunct(hexstr=first))
+else:
+    assert (request["method"], first) == ("eth_signTypedData_v4", wallet.address)
+    signed = wallet.sign_typed_data(full_message=json.loads(second))
+print("0x" + signed.signature.hex())
+"""
+
+
+@pytest.fixture
+def relayer() -> Iterator[Relayer]:
+    with Relayer(World(size=0.002), Settings(update_seconds=0.02)) as relayer:
+        yield relayer
+
+
+@pytest.fixture
+def key(relayer, monkeypatch):
+    """Run a command about a key against the relayer; return its exit code."""
+    monkeypatch.setenv("LOOPRING_API_KEY", relayer.api_key)
+
+    def run(name: str, account: int, *options: str) -> int:
+        words = ["key", name, str(account), "--base-url", relayer.base_url, *options]
+        return cli.main(words)
+
+    return run
+
+
+@pytest.fixture
+def program(tmp_path, relayer, monkeypatch):
+    """Return a command that signs for an account."""
+
+    def make(account: int) -> str:
+        path = tmp_path / "sign it.py"
+        path.write_text(SIGNER)
+        monkeypatch.setenv("WALLET", relayer.signer(account).key.hex())
+        return f"{sys.executable} '{path}'"
+
+    return make
+
+
+class Person:
+    """Stands at the terminal: reads what is asked, signs it, and pastes with quotation marks around."""
+
+    def __init__(self, signer, capsys):
+        self.signer = signer
+        self.capsys = capsys
+        self.read: list[str] = []
+        self.pasted: list[str] = []
+
+    def isatty(self) -> bool:
+        return False
+
+    def readline(self) -> str:
+        self.read.append(self.capsys.readouterr().out)
+        *_, asked, content = self.read[-1].strip().splitlines()
+        assert asked.endswith(f", as {self.signer.address}:")
+        if "personal_sign" in asked:
+            signature = personal_sign(self.signer, content)
+        else:
+            assert "eth_signTypedData_v4" in asked
+            signature = sign_typed_data(self.signer, json.loads(content))
+        self.pasted.append(signature.hex())
+        return f'  "0x{signature.hex()}"\n'
+
+
+@pytest.mark.parametrize("account", [ACCOUNT, 70_004])
+def test_a_key_is_updated_with_pasted_signatures(
+    relayer, key, capsys, monkeypatch, account
+):
+    person = Person(relayer.signer(account), capsys)
+    monkeypatch.setattr(sys, "stdin", person)
+    client = client_of(relayer)
+    before = client.account(account)
+    assert key("update", account, "--fee-token", "LRC", "--yes") == 0
+    after = client.account(account)
+    assert (after.nonce, after.x == before.x) == (before.nonce + 1, False)
+    said = capsys.readouterr()
+    assert f"Account {account} has the new key: L2Key(secret=<hidden>, x={after.x}" in (
+        said.out
+    )
+    # The preview comes before each signature, and neither signature is ever shown.
+    assert [text.count("POST /api/v3/account") for text in person.read] == [1, 1]
+    assert "attach(" not in person.read[0]
+    everything = "".join([*person.read, *said])
+    assert len(person.pasted) == 2
+    assert not [one for one in person.pasted if one in everything]
+
+
+@pytest.mark.parametrize("account", [ACCOUNT, 70_003])
+def test_a_command_signs_an_update_and_recovers_the_key(
+    relayer, key, program, capsys, account
+):
+    command = program(account)
+    before = client_of(relayer).account(account)
+    assert key("show", account, "--signer-command", command) == 0
+    out = capsys.readouterr().out
+    assert "with key nonce: 0\nL2Key(secret=<hidden>" in out
+    assert f"key of account {account}; its wallet wrote v as 27 or 28." in out
+    assert before.x in out
+    assert key("update", account, "--signer-command", command, "--yes") == 0
+    after = client_of(relayer).account(account)
+    assert (after.nonce, after.key_seed[-17:]) == (2, "with key nonce: 1")
+    assert key("show", account, "--signer-command", command) == 0
+    assert after.x in capsys.readouterr().out
+
+
+def test_an_account_is_shown_without_a_signature(relayer, key, capsys):
+    assert key("show", 70_003) == 0
+    out = capsys.readouterr().out
+    seed = client_of(relayer).current_key_seed(70_003)
+    assert out.endswith(f"Signed for the current key: {seed}\n")
+
+
+def test_what_is_not_confirmed_is_not_sent(relayer, key, program, capsys, monkeypatch):
+    monkeypatch.setattr("click.confirm", lambda text: False)
+    assert key("update", ACCOUNT, "--signer-command", program(ACCOUNT)) == 1
+    assert capsys.readouterr().out.endswith("Nothing was sent.\n")
+    assert relayer.counts.requests["/account"] == 1
+    assert client_of(relayer).account(ACCOUNT).nonce == 1
+
+
+@pytest.mark.parametrize(
+    ("account", "command", "said"),
+    [
+        (70_005, "false", "70005 is owned by a contract"),
+        (70_006, "false", "The account cannot pay this fee"),
+        (ACCOUNT, "false", "it ended with exit code 1, and nothing was signed"),
+        (ACCOUNT, "/nowhere/signer", "it cannot be run"),
+        (ACCOUNT, "'", "every quotation mark closed"),
+        (ACCOUNT, "echo 0x1234", "expected r, s, v: 65 bytes"),
+    ],
+)
+def test_refusals_are_those_of_the_walkthrough(
+    relayer, key, capsys, account, command, said
+):
+    assert key("update", account, "--signer-command", command, "--yes") == 2
+    told = capsys.readouterr().err
+    assert said in told
+    assert "0x1234" not in told
+    assert client_of(relayer).account(account).nonce == 1
+
+
+def test_another_wallets_signature_does_not_recover_the_key(
+    key, program, capsys, monkeypatch, relayer
+):
+    person = Person(relayer.signer(ACCOUNT), capsys)
+    other = relayer.signer(11519)
+    monkeypatch.setattr(
+        person, "readline", lambda: personal_sign(other, "x").hex() + "\n"
+    )
+    monkeypatch.setattr(sys, "stdin", person)
+    assert key("show", ACCOUNT, "--recover") == 2
+    assert "does not give the key of account 10083" in capsys.readouterr().err
