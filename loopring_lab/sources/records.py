@@ -51,7 +51,6 @@ KINDS = {
     bool: "true or false",
     Number: "a number",
     list: "a list",
-    dict: "an object",
 }
 _HINT = "Check base_url: this may be another kind of relayer."
 
@@ -230,9 +229,13 @@ def read_wallet(body: bytes) -> dict[str, str] | None:
 
 
 def read_is_contract(body: bytes) -> bool:
-    answer = _json_object(body, "wallet/type")
-    wallet = _field(answer, "data", dict)
-    return bool(_field(wallet, "isContract", bool))
+    """Tell whether an answer says that an address is a contract's."""
+    # The question is in no contract of the relayer's, so an answer of any other shape does not say it.
+    try:
+        wallet = _json_object(body, "wallet/type").get("data")
+    except UnexpectedAnswer:
+        return False
+    return isinstance(wallet, dict) and wallet.get("isContract") is True
 
 
 def read_balance(body: bytes, token_id: int) -> int:

@@ -870,6 +870,26 @@ def test_a_wallet_that_is_not_the_accounts_is_refused_whoever_names_it(setup):
         setup.prepare()
 
 
+@pytest.mark.parametrize(
+    "answer",
+    [
+        Answer(404, b"<html>not here</html>"),
+        Answer(200, b"<html>welcome</html>"),
+        Answer(200, b'{"data": null}'),
+        Answer(200, b'{"data": {"isContract": "yes"}}'),
+        Answer(400, b'{"resultInfo": {"code": 100001, "message": "what?"}}'),
+    ],
+)
+def test_a_relayer_that_does_not_know_wallets_stops_no_update(setup, answer):
+    def ignorant(number: int, request: Request) -> Answer:
+        if request.path.startswith("/api/wallet/v3/"):
+            return answer._replace(headers=setup.source)
+        return passed_on(setup.relayer.base_url, request)
+
+    with scripted(ignorant) as server, setup.redirected(server.base_url):
+        assert setup.prepare().l2_key
+
+
 # Today's key
 
 

@@ -1,8 +1,8 @@
 """The exchange's own Python sample client: how it starts, and what it reads, against the embedded relayer.
 
 It sends every parameter of a GET twice, in the address and again, and signs the request with each parameter
-once. What it asks for here is what it asks for when it starts and when a user looks at trades and updates,
-without balances and storage ids, which the relayer does not serve.
+once. What it asks for here is what it asks for when it starts and when a user looks at trades, updates, balances and
+storage ids.
 """
 
 import json
@@ -24,6 +24,8 @@ STAGES = (
     "apiKey",
     "user/trades",
     "user/updateInfo",
+    "user/balances",
+    "storageId",
 )
 
 
@@ -86,6 +88,11 @@ def test_the_sample_client_starts_and_reads_its_trades(world):
         time, tokens, pools, account = client.start()
         trades = client.get("user/trades", {"accountId": ACCOUNT}, security="key")
         updates = client.get("user/updateInfo", {"accountId": ACCOUNT}, security="key")
+        own = {"accountId": ACCOUNT}
+        asked = {**own, "tokens": "0,1"}
+        balances = client.get("user/balances", asked, security="key")
+        asked = {**own, "sellTokenId": 0}
+        storage = client.get("storageId", asked, security="key")
         assert {
             name: count for name, count in relayer.counts.requests.items() if count > 1
         } == {}
@@ -96,6 +103,9 @@ def test_the_sample_client_starts_and_reads_its_trades(world):
     assert (account["accountId"], account["nonce"]) == (ACCOUNT, 1)
     assert trades == {"totalNum": len(expected), "trades": expected[:50]}
     assert updates["totalNum"] == 0
+    assert [balance["tokenId"] for balance in balances] == [0, 1]
+    used = {int(row[11]) for row in expected if row[10] == "0"}
+    assert storage["orderId"] == max(used) + 2
     for pool in pools:
         assert {"name", "version", "address"} < set(pool)
         assert len([*pool["tokens"]["pooled"], pool["tokens"]["lp"]]) == 3
