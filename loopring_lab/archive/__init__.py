@@ -511,14 +511,15 @@ class Archive:
         -------
         pandas.DataFrame
             One row per ``account_id`` and ``fill_type``: ``rows`` held (trades, each counted once), ``total``
-            that the relayer counted last, ``missing`` of them, ``complete``, ``first`` and ``last`` trade and
-            ``synced_at`` (UTC), ``checked_at`` (when every page was last read: by the first sync, or with
-            ``full=True``), ``second_versions`` (changed contents of known trades) and ``odd`` (rows
-            irregular as sent, which `lab.anomalies` explains). ``total`` and ``missing`` are null until a
-            sync has finished. Trades that the relayer no longer lists stay and count as held.
+            that the relayer counted last, ``missing`` of them, ``gone`` (held, though the relayer no longer
+            lists them), ``complete``, ``first`` and ``last`` trade and ``synced_at`` (UTC), ``checked_at``
+            (when every page was last read: by the first sync, or with ``full=True``), ``second_versions``
+            (changed contents of known trades) and ``odd`` (rows irregular as sent, which `lab.anomalies`
+            explains). ``total``, ``missing`` and ``gone`` are null until a sync has finished. Trades that are
+            gone stay in ``rows`` and in all sums.
 
-            Of blocks ``total``, ``missing`` and ``checked_at`` are null, as blocks do not count an account's
-            trades, and ``synced_at`` is the last import. ``complete`` is one fact for all lines: from the
+            Of blocks ``total``, ``missing``, ``gone`` and ``checked_at`` are null, as blocks do not count an
+            account's trades, and ``synced_at`` is the last import. ``complete`` is one fact for all lines: from the
             first to the last block imported no number is missing, and no row was lost.
 
         Examples

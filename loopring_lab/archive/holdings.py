@@ -28,6 +28,7 @@ DTYPES: dict[str, Any] = {
     "fill_type": "object",
     "total": "Int64",
     "missing": "Int64",
+    "gone": "Int64",
     "complete": "bool",
 }
 
@@ -52,7 +53,7 @@ histories AS (
 counted AS (
     SELECT account_id, fill_type,
         total,
-        total + coalesce(gone, 0) AS with_gone,
+        coalesce(gone, 0) AS gone,
         synced_at,
         checked_at
     FROM held.main.syncs
@@ -70,8 +71,9 @@ SELECT account_id, fill_type,
     coalesce(rows, 0) AS rows,
     total,
     CASE
-        WHEN total IS NOT NULL THEN greatest(0, with_gone - coalesce(rows, 0))
+        WHEN total IS NOT NULL THEN greatest(0, total + gone - coalesce(rows, 0))
     END AS missing,
+    gone,
     coalesce(missing = 0, are_whole, FALSE) AS complete,
     first,
     last,

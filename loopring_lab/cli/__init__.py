@@ -609,6 +609,9 @@ def print_report(report: pd.DataFrame, as_json: bool) -> int:
         if unfinished:
             said += f"; {unfinished} histories have not been read completely yet"
         said += ". Run sync to download them."
+    gone = int(report["gone"].fillna(0).sum())
+    if gone:
+        said += f"; {gone:,} of them are no longer listed by the source"
     print_table(report, said, as_json)
     return DONE if lacking.empty else INCOMPLETE
 

@@ -59,6 +59,17 @@ def whole_units(amount: str, unit: int) -> str:
     return f"CASE WHEN {amount} BETWEEN 0 AND {10**32} THEN {exact} ELSE {amount} // {unit} END"
 
 
+def bps_sql(part: str, whole: str) -> str:
+    """Return the share of an amount in another in basis points, as SQL; null of nothing.
+
+    Amounts have more digits than a double. In lowest terms, those of a rate with few decimals fit, so that it is
+    exactly that number.
+    """
+    common = f"nullif(gcd({part}, {whole}), 0)"
+    lowest = [f"({amount} // {common})::DOUBLE" for amount in (part, whole)]
+    return f"10000 * {lowest[0]} / nullif({lowest[1]}, 0)"
+
+
 def length_sql(every: str) -> str:
     """Return the length of a period as SQL, from text such as ``1w`` or ``1mo``."""
     count, unit = count_and_unit(every)
@@ -185,6 +196,8 @@ def keys_of(
             hint = "Use columns such as market."
         elif name in reserved:
             hint = "The result has its own column of that name: rename yours."
+        elif not name or "\0" in name:
+            hint = "DuckDB has no columns of such a name: rename yours."
         elif names.count(name) > 1:
             hint = "Name it once." if name in trades.names else TAKES_NAMES
         else:

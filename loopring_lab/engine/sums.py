@@ -19,7 +19,7 @@ from typing import Any
 import pyarrow as pa
 
 from loopring_lab.engine.ask import ask
-from loopring_lab.engine.groups import Keys
+from loopring_lab.engine.groups import Keys, bps_sql
 from loopring_lab.engine.kinds import FrameT, Given
 from loopring_lab.engine.notes import BOTH_SIDES
 from loopring_lab.engine.question import Large, Question
@@ -42,6 +42,7 @@ _ONE_BASE = "min(base) = max(base)"
 _ONE_QUOTE = "min(quote) = max(quote)"
 _ONE_FEE = "min(fee_token) = max(fee_token)"
 _RATED = "is_known AND received IS NOT NULL"
+_OF_RATED = [f"(sum({name}) FILTER (WHERE {_RATED}))" for name in ("fee", "received")]
 SUMMARY = {
     "fills": "sum(fills)::BIGINT",
     "base": f"CASE WHEN {_ONE_BASE} THEN min(base) END",
@@ -51,8 +52,7 @@ SUMMARY = {
     "fee_token": f"CASE WHEN {_ONE_FEE} THEN min(fee_token) END",
     "received": f"CASE WHEN {_ONE_FEE} THEN sum(received) END",
     "fee": f"CASE WHEN {_ONE_FEE} THEN sum(fee) END",
-    "bps": f"""CASE WHEN {_ONE_FEE} THEN 10000 * (sum(fee) FILTER (WHERE {_RATED}))::DOUBLE
-        / nullif((sum(received) FILTER (WHERE {_RATED}))::DOUBLE, 0) END""",
+    "bps": f"CASE WHEN {_ONE_FEE} THEN {bps_sql(*_OF_RATED)} END",
     "median_bps": "any_value(median_bps)",
     "zero_fee_share": "sum(free)::DOUBLE / nullif(sum(charged)::DOUBLE, 0)",
     "unknown": "coalesce(sum(fills) FILTER (WHERE NOT is_known), 0)::BIGINT",

@@ -13,7 +13,7 @@ from loopring_lab.engine import sums
 from loopring_lab.engine.ask import ask, given, given_prices
 from loopring_lab.engine.asof import asof_sql, time_sql, too_late_sql
 from loopring_lab.engine.estimates import check_level
-from loopring_lab.engine.groups import keys_of, literal, several
+from loopring_lab.engine.groups import bps_sql, keys_of, literal, several
 from loopring_lab.engine.kinds import FrameT, Trades
 from loopring_lab.engine.notes import BOTH_SIDES
 from loopring_lab.errors import LabError
@@ -278,6 +278,8 @@ def shortfall(
     beside = given_prices(prices, caller)
     kind = kind_of_prices(beside, fills)
     keys = keys_of(fills, by, *RESERVED)
+    received = "sum(CASE fee_token WHEN base THEN size WHEN quote THEN notional END)"
+    fee_bps = bps_sql("sum(fee)", received)
     # In ``costs`` `is_only` is FALSE: an order whose fills are of two sides has two rows there.
     steps = {
         **price_steps(beside, "last"),
@@ -296,8 +298,7 @@ SELECT {keys.columns()}, order_id, market, side, order_hash, account_id,
     count(*) FILTER (WHERE size IS NULL OR notional IS NULL OR fee IS NULL) = 0 AS is_known,
     CASE WHEN is_known THEN sum(notional) END AS known_notional,
     CASE WHEN is_known THEN nullif(sum(size), 0) END AS known_size,
-    CASE WHEN is_known AND min(fee_token) = max(fee_token) THEN 10000 * sum(fee)::DOUBLE / nullif(
-        sum(CASE fee_token WHEN base THEN size WHEN quote THEN notional END)::DOUBLE, 0) END AS fee_bps
+    CASE WHEN is_known AND min(fee_token) = max(fee_token) THEN {fee_bps} END AS fee_bps
 FROM fills
 GROUP BY ALL""",
         "averages": with_average("filled"),

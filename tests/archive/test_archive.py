@@ -290,6 +290,7 @@ def test_what_the_relayer_lists_no_more_stays(tmp_path):
         report = archive.sync(client, account_id=20_000).set_index("fill_type")
         assert (report.loc["dex", "rows"], report.loc["dex", "total"]) == (300, 240)
         assert report["complete"].all()
+        assert report["gone"].to_dict() == {"amm": 0, "dex": 60}
         before = relayer.counts.requests["/user/trades"]
         archive.sync(client, account_id=20_000)
         assert relayer.counts.requests["/user/trades"] - before <= 2

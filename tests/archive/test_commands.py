@@ -104,7 +104,7 @@ def test_what_was_never_counted_is_shown_as_unknown(archive, small, capsys):
     report.loc[report["account_id"] == first, "complete"] = False
     assert print_report(report, as_json=False) == 1
     lines = capsys.readouterr().out.splitlines()
-    assert lines[1].split()[3:6] == ["?", "?", "False"]
+    assert lines[1].split()[3:7] == ["?", "?", "0", "False"]
     assert lines[-1] == (
         "240 trades, 0 missing; 2 histories have not been read completely yet. Run sync to download them."
     )

@@ -68,6 +68,7 @@ def test_rows_exchanged_inside_a_history_are_found_by_a_full_sync(archive):
     assert (report["checked_at"] > before["checked_at"]).all()
     assert report["complete"].all()
     assert (report["rows"].sum(), report["total"].sum()) == (TRADES + PLANTED, TRADES)
+    assert report["gone"].sum() == PLANTED
     ids = set(archive.trades()["trade_id"])
     old, new = (
         {int(row[1]) for row in one.rows} for one in (ledger(), ledger(exchanged))

@@ -43,6 +43,14 @@ REFUSED: dict[str, tuple[Callable[[pd.DataFrame], Any], str]] = {
         lambda f: lab.fees.summary(f, by=f["side"]),
         r"by= cannot include '(BUY|SELL)'. It takes names of columns, such as 'market'",
     ),
+    "a name that is empty": (
+        lambda f: lab.fees.summary(f.assign(**{"": 1}), by=""),
+        r"by= cannot include ''. DuckDB has no columns of such a name: rename yours",
+    ),
+    "a name with a NUL": (
+        lambda f: lab.fees.summary(f.assign(**{"a\0b": 1}), by=["side", "a\0b"]),
+        r"by= cannot include 'a\\x00b'. DuckDB has no columns of such a name",
+    ),
     "a name and a column": (
         lambda f: lab.fees.summary(f, by=["side", f["market"]]),
         r"by= cannot include Series. It takes names of columns",

@@ -1,5 +1,6 @@
 """Fees: the settled facts of a block, properties that hold for all trades, and errors."""
 
+import random
 import statistics
 from collections import defaultdict
 from decimal import Decimal
@@ -14,10 +15,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pandas.testing import assert_frame_equal
-from support.engines import on, result_rows
+from support.engines import QUICK, on, result_rows
 from support.settled_block import Settled, client_of
 from support.trade_histories import Drawn, frame_of
-from support.wire_rows import row, tokens
+from support.wire_rows import page, read, row, tokens
 
 import loopring_lab as lab
 from loopring_lab.engine import portable
@@ -42,6 +43,36 @@ def facts_of(frame: pd.DataFrame, settled: Settled) -> list[dict[str, Any]]:
     return [
         settled[pair] for pair in zip(frame["trade_id"], frame["side"], strict=True)
     ]
+
+
+@pytest.mark.parametrize("engine", QUICK)
+def test_a_rate_of_few_decimals_is_exactly_that_number(engine):
+    """Amounts have 25 digits and doubles 16: quotients of doubles are 9.999999999999998 for every third."""
+    chance = random.Random(6)
+    rates = {
+        100 + number: chance.choice(["10", "20", "2.5", "7.75"]) for number in range(60)
+    }
+    rows = []
+    for account, rate in rates.items():
+        received = chance.randrange(10**20, 10**21) * 10**6
+        fee = Fraction(rate) * received / 10_000
+        assert fee.denominator == 1
+        rows.append(
+            row(
+                id=str(account),
+                accountId=str(account),
+                side="BUY",
+                size=str(received),
+                feeAmount=str(fee.numerator),
+            )
+        )
+    found = result_rows(
+        lab.fees.summary(on(engine, read([page(rows)])), by="account_id")
+    )
+    assert {line["account_id"]: line["bps"] for line in found} == {
+        account: float(rate) for account, rate in rates.items()
+    }
+    assert {line["zero_fee_share"] for line in found} == {0.0}
 
 
 # Against the facts of a settled block
