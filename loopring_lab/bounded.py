@@ -38,6 +38,17 @@ RATIO_FROM = 4 << 20  # bytes; below, a ratio says nothing and costs nothing
 
 # How text in UTF-16 begins.
 BYTE_ORDERS = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
+# How files begin that are given where text is expected.
+FORMATS = {
+    **dict.fromkeys(BYTE_ORDERS, "text in UTF-16"),
+    b"PK\x03\x04": "a ZIP archive, such as a spreadsheet (.xlsx)",
+    b"\x28\xb5\x2f\xfd": "a file compressed with Zstandard",
+    b"\xfd7zXZ": "a file compressed with xz",
+    b"BZh": "a file compressed with bzip2",
+    b"ARROW1": "a Feather file",
+    b"PAR1": "a Parquet file",
+    b"SQLite": "a database of SQLite",
+}
 GZIP = b"\x1f\x8b"  # how every gzip file begins (RFC 1952)
 PIECE = 1 << 20  # bytes of a file that are in memory at once
 _STRUCTURE = b'[]{},"'
@@ -108,6 +119,8 @@ def parse_json(
     """Parse JSON, or raise an `UnexpectedAnswer` that names the place; numbers stay text."""
     try:
         data = text.encode() if isinstance(text, str) else text
+        if name := format_of(data):
+            raise _NotAccepted(name)
         _check(data, size)
         return json.loads(
             data.decode("utf-8-sig"),
@@ -225,7 +238,9 @@ def read_lines(path: Path, *, hint: str = _FILE_HINT) -> Iterator[bytes]:
     # The parts of a line that has not ended yet; joined once, so that a long line is not copied for each.
     parts: list[bytes] = []
     length = 0
-    for piece in pieces(path, where, hint):
+    for number, piece in enumerate(pieces(path, where, hint)):
+        if number == 0 and (name := format_of(piece)):
+            raise UnexpectedAnswer(where, expected="text in UTF-8", got=name, hint=hint)
         lines = piece.split(b"\n")
         for line in lines[:-1]:
             parts.append(line)
@@ -246,8 +261,8 @@ def read_lines(path: Path, *, hint: str = _FILE_HINT) -> Iterator[bytes]:
 def read_documents(path: Path, *, hint: str = _FILE_HINT) -> Iterator[bytes]:
     """Yield the JSON documents of a file: one per line, or else the whole."""
     lines = read_lines(path, hint=hint)
-    first = next(lines, b"")
     try:
+        first = next(lines, b"")
         parse_json(first, "line")
     except UnexpectedAnswer:
         yield read_file(path, hint=hint)
@@ -398,11 +413,19 @@ def _members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return members
 
 
+def format_of(data: bytes) -> str:
+    """Name the format of bytes that are no text in UTF-8; empty where they may be some."""
+    for beginning, name in FORMATS.items():
+        if data.startswith(beginning):
+            return name
+    # Without a mark of its byte order, UTF-16 has a zero beside each common letter.
+    return "text in UTF-16" if b"\0" in data[:2] else ""
+
+
 def _not_utf8(data: bytes | str, at: int) -> str:
     """Say what bytes are in place of text in UTF-8."""
-    if isinstance(data, bytes) and data.startswith(BYTE_ORDERS):
-        return "text in UTF-16"
-    return f"bytes that are not UTF-8 at {at}"
+    name = format_of(data) if isinstance(data, bytes) else ""
+    return name or f"bytes that are not UTF-8 at {at}"
 
 
 def _too_long(where: str, what: str, size: int, hint: str) -> UnexpectedAnswer:

@@ -1,5 +1,6 @@
-"""Paths that somebody gives: ``~`` is the home folder, and every other character stands for itself."""
+"""Files that somebody gives: their paths are as written, and what is not text in UTF-8 is named."""
 
+import gzip
 from pathlib import Path
 
 import pytest
@@ -51,3 +52,34 @@ def test_what_is_no_path_is_refused(path):
         lab.Archive(path)
     with pytest.raises(lab.LabError, match="A path is text or a pathlib.Path, not of"):
         lab.Archive("trades.duckdb").import_pages(path)
+
+
+BODY = '{"totalNum": 0, "trades": []}'
+
+
+@pytest.mark.parametrize(
+    ("data", "name"),
+    [
+        (BODY.encode("utf-16"), "text in UTF-16"),
+        (BODY.encode("utf-16-le"), "text in UTF-16"),
+        (BODY.encode("utf-16-be"), "text in UTF-16"),
+        (b"PK\x03\x04rest", "a ZIP archive, such as a spreadsheet"),
+        (b"\x28\xb5\x2f\xfdrest", "a file compressed with Zstandard"),
+        (b"ARROW1\0\0rest", "a Feather file"),
+        (b"PAR1rest", "a Parquet file"),
+    ],
+)
+@pytest.mark.parametrize("packed", [False, True])
+def test_formats_given_by_mistake_are_named(tmp_path, data, name, packed):
+    for reader, ending in (
+        (lab.Archive(tmp_path / "a.duckdb").import_pages, "json"),
+        (lab.tables.prices, "csv"),
+        (lab.tables.read_csv, "csv"),
+        (lab.rollup.Store(tmp_path / "b.duckdb").import_files, "csv"),
+        (lab.rollup.Store(tmp_path / "b.duckdb").import_files, "json"),
+        (lab.rollup.Store(tmp_path / "b.duckdb").import_files, "hex"),
+    ):
+        file = tmp_path / f"saved.{ending}"
+        file.write_bytes(gzip.compress(data) if packed else data)
+        with pytest.raises(lab.LabError, match=f"got {name}"):
+            reader(file)

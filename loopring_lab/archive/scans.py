@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import tempfile
+from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.dataset as pads
 
 from loopring_lab.archive.holdings import RowFilter
 from loopring_lab.archive.schema import TABLES, decimal
+from loopring_lab.bounded import MAX_INT64, shown
 from loopring_lab.engine import frames, session
 from loopring_lab.engine.database import StoredFile
-from loopring_lab.engine.groups import quoted
 from loopring_lab.errors import ArchiveError, DamagedArchive, DiskRefused, LabError
 
 if TYPE_CHECKING:
@@ -126,17 +128,43 @@ def query(file: StoredFile, sql: str) -> pd.DataFrame:
             raise LabError(
                 "query: the statement has no result. Give a SELECT, such as 'SELECT count(*) FROM trades'."
             )
-        # Amounts are decimals here, so a HUGEINT is DuckDB's sum of whole numbers; `to_pandas` would take it for an
-        # amount.
-        wide = [
-            f"CAST({quoted(name)} AS BIGINT) AS {quoted(name)}"
+        repeated = [name for name, count in Counter(found.columns).items() if count > 1]
+        if repeated:
+            raise LabError(
+                f"query: several columns of the result are named {shown(repeated[0])}. Give each its own name, with AS."
+            )
+        # Amounts are decimals here, so these are whole numbers; Arrow gets their bytes.
+        signed = {
+            name: str(kind) == "HUGEINT"
             for name, kind in zip(found.columns, found.types, strict=True)
-            if str(kind) == "HUGEINT"
-        ]
-        if wide:
-            found = found.project(f"* REPLACE ({', '.join(wide)})")
+            if str(kind) in ("HUGEINT", "UHUGEINT")
+        }
         table = found.to_arrow_table()
-    return frames.to_pandas(frames.with_truth_values(table))
+    integers = {name: _integers(table[name], one) for name, one in signed.items()}
+    for name, column in integers.items():
+        # Their places are kept, by what any column of numbers may hold.
+        table = frames.replaced(table, name, pa.nulls(len(column), pa.int64()))
+    for entry in table.schema:
+        if "arrow.opaque" in str(entry.type):
+            raise LabError(
+                f"query: {shown(entry.name)} is of a type of DuckDB's own, which a frame cannot hold. Convert it in "
+                "the query, such as with CAST(... AS VARCHAR)."
+            )
+    result = frames.to_pandas(frames.with_truth_values(table))
+    for name, column in integers.items():
+        result[name] = column
+    return result
+
+
+def _integers(column: pa.ChunkedArray, is_signed: bool) -> pd.Series:
+    """Read whole numbers of 128 bits: as others of a query, or as Python's where one has more than 64 bits."""
+    found = [
+        None if one is None else int.from_bytes(one, "little", signed=is_signed)
+        for one in pc.cast(column, pa.binary(16)).to_pylist()
+    ]
+    if any(one is not None and abs(one) > MAX_INT64 for one in found):
+        return pd.Series(found, dtype=object)
+    return pd.Series(found, dtype="Int64" if None in found else "int64")
 
 
 def verify(file: StoredFile) -> pd.DataFrame:

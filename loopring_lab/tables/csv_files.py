@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from loopring_lab.amounts.arithmetic import AMOUNT_TYPE
 from loopring_lab.amounts.scaling import combined, first_failure
 from loopring_lab.amounts.series import as_series
-from loopring_lab.bounded import BYTE_ORDERS, printable, read_file, shown
+from loopring_lab.bounded import format_of, printable, read_file, shown
 from loopring_lab.errors import UnexpectedAnswer
 from loopring_lab.tables.listings import MAX_MOMENT, TEXT
 from loopring_lab.tables.numbers import to_amounts, to_integers, unread
@@ -25,6 +25,8 @@ from loopring_lab.tables.numbers import to_amounts, to_integers, unread
 UNITS = {"s": 1000, "ms": 1}
 # Bytes; a year of minutes in seven markets takes 200 MiB.
 LARGEST = 512 << 20
+# Of files that look like CSV.
+SEPARATORS = {"\t": "tabs", ";": "semicolons", "|": "bars"}
 # Ends in Z or an offset, after a date with a time.
 WITH_ZONE = r"[T ].*([Zz]|[+-]\d\d:?\d\d)$"
 TEXT_TIME = "a time such as 2022-03-31 18:00:00+00:00, to the millisecond"
@@ -58,15 +60,17 @@ class CsvFile:
         self._keep_spaces = keep_spaces
         shown_path = printable(str(path), 200)
         self.data = read_file(path, shown_path, size=LARGEST, hint=UNREAD_HINT)
-        if self.data.startswith(BYTE_ORDERS):
-            raise self.error("CSV in UTF-8", "text in UTF-16")
+        if name := format_of(self.data):
+            raise self.error("CSV in UTF-8", name)
         line, _, _ = self.data.lstrip().partition(b"\n")
         first = line.decode("utf-8-sig", "replace")
         self.names = self._names_in(first)
         if not {*needed} <= {*self.names}:
-            raise self.error(
-                f"a line of names with {', '.join(needed)}", shown(first), 1
-            )
+            got = shown(first)
+            for separator, word in SEPARATORS.items():
+                if {*needed} <= {name.strip(' "') for name in first.split(separator)}:
+                    got = f"names between {word}, not commas"
+            raise self.error(f"a line of names with {', '.join(needed)}", got, 1)
         for name in once:
             if self.names.count(name) > 1:
                 raise self.error("each column once", f"{name} twice", 1)

@@ -52,7 +52,8 @@ PAGE = 50
 # Jupyter drops messages that exceed 1 MB a second, measured over 3 seconds.
 LARGEST_CSV = 2_900_000
 # The beginnings of text that a spreadsheet would run.
-FORMULA = r"^(?=[=+\-@\t\r])"
+# What does not begin with a letter, a digit or JSON's brackets: spreadsheets skip blanks and signs that nobody sees.
+FORMULA = re.compile(r"^(?=[^\w\[{(\"])")
 # ``fee > 1``; what is no column before a sign is text to look for.
 COMPARISON = re.compile(
     r"(?P<column>\w+)\s*(?P<sign>>=|<=|==|!=|=|<|>)\s*(?P<value>.*\S)\s*"
@@ -339,7 +340,7 @@ class TableView(HasSavedCopy, anywidget.AnyWidget):
         """Send the matching rows in their order, with all columns and digits."""
         values = [_csv_values(one.values.iloc[self._rows]) for one in self._columns]
         # A name may be that of a token, which its issuer chose.
-        names = [re.sub(FORMULA, "'", column.name) for column in self._columns]
+        names = [FORMULA.sub("'", column.name) for column in self._columns]
         # By number, because two columns may have one name.
         frame = pd.DataFrame(dict(enumerate(values)), dtype=object)
         text = frame.to_csv(header=names, index=False, lineterminator="\r\n")
@@ -364,7 +365,9 @@ def _csv_values(series: pd.Series) -> list[Any]:
         texts = series
     else:
         # A spreadsheet takes what begins with a quote as text.
-        texts = series.astype(str).str.replace(FORMULA, "'", regex=True)
+        texts = series.astype(str).map(
+            lambda text: FORMULA.sub("'", text), na_action="ignore"
+        )
     pairs = zip(series, texts, strict=True)
     return [None if is_missing(one) else text for one, text in pairs]
 

@@ -354,3 +354,35 @@ def test_an_engine_that_is_not_installed_is_named(archive, monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "polars", None)
     with pytest.raises(LabError, match="engine='polars' needs the package polars"):
         archive.scan("polars")
+
+
+@pytest.mark.parametrize(
+    ("sql", "number"),
+    [
+        ("5::UHUGEINT", 5),
+        ("-7::HUGEINT", -7),
+        ("170141183460469231731687303715884105727::HUGEINT", 2**127 - 1),
+        ("340282366920938463463374607431768211455::UHUGEINT", 2**128 - 1),
+        ("sum(1)", 1),
+    ],
+)
+def test_whole_numbers_of_any_size_are_whole_numbers(archive, sql, number):
+    found = archive.query(f"SELECT {sql} AS n")["n"]
+    assert found.tolist() == [number]
+    beside = archive.query(f"SELECT {sql} AS n UNION ALL SELECT NULL ORDER BY n")["n"]
+    assert beside.dropna().tolist() == [number]
+    assert beside.isna().sum() == 1
+
+
+@pytest.mark.parametrize(
+    ("sql", "said"),
+    [
+        ("SELECT 1 AS n, 2 AS n", "several columns of the result are named 'n'. Give"),
+        ("SELECT size, size FROM trades", "are named 'size'. Give each its own name"),
+        ("SELECT [1::HUGEINT] AS n", "'n' is of a type of DuckDB's own"),
+        ("SELECT 2::BIGNUM AS n", "'n' is of a type of DuckDB's own"),
+    ],
+)
+def test_an_answer_that_no_frame_holds_is_refused(archive, sql, said):
+    with pytest.raises(LabError, match=said):
+        archive.query(sql)

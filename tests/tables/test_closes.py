@@ -173,6 +173,15 @@ def test_seconds_are_read_as_seconds_and_columns_in_any_order(tmp_path):
             ", line 4, price",
             "0.000320000000000000, but another price of LRC-ETH",
         ),
+        *[
+            (
+                (HEAD + LINE).replace(",", separator),
+                {},
+                ", line 1",
+                f"created_at, market, price, got names between {word}, not commas",
+            )
+            for separator, word in (("\t", "tabs"), (";", "semicolons"))
+        ],
         (HEAD.encode() + b"2022-03-31,\xff,1\n", {}, "", "expected CSV in UTF-8"),
         (HEAD.encode("utf-16"), {}, "", "expected CSV in UTF-8, got text in UTF-16"),
     ],

@@ -204,6 +204,34 @@ def assert_all_digits(found: pd.DataFrame, expected: pd.DataFrame):
     ).all()
 
 
+@pytest.mark.parametrize(
+    "before",
+    [
+        "",
+        " ",
+        "\n",
+        "\t",
+        "\u00a0",
+        "\ufeff",
+        "\u200b",
+        "\u2060",
+        "\u202e",
+        "\x00",
+        "\x7f",
+    ],
+)
+@pytest.mark.parametrize(
+    "sign", ["=", "+", "-", "@", "\uff1d", "\uff0b", "\uff0d", "\uff20"]
+)
+def test_no_cell_or_heading_is_a_formula(monkeypatch, before, sign):  # fmt: skip
+    text = f"{before}{sign}1+1"
+    [heading], [cell], [plain] = saved(
+        TableView(pd.DataFrame({text: [text, "LRC 1"]})), monkeypatch
+    )
+    assert (heading[0], cell[0]) == ("'", "'")
+    assert plain == "LRC 1"
+
+
 def test_odd_values_are_text_sorted_and_saved(monkeypatch):
     frame = pd.DataFrame(
         {
