@@ -64,7 +64,10 @@ class Source:
 
     def joined(self, other: Source) -> Source | None:
         """Return what both say of one source, or None if they contradict each other."""
-        if (self.name, self.synthetic) != (other.name, other.synthetic):
+        # A name alone, as one is given for saved files, says nothing else: whoever knows more completes it.
+        is_name_only = self == Source(self.name)
+        is_alike = self.synthetic == other.synthetic or is_name_only
+        if self.name != other.name or not is_alike:
             return None
         exchange = self.exchange or other.exchange
         chain_id = other.chain_id if self.chain_id is None else self.chain_id
@@ -73,7 +76,7 @@ class Source:
         is_other_chain = other.chain_id is not None and other.chain_id != chain_id
         if is_other_exchange or is_other_chain:
             return None
-        return Source(self.name, self.synthetic, exchange, chain_id)
+        return Source(self.name, other.synthetic, exchange, chain_id)
 
     def to_json(self) -> str:
         """Write the identity as `read` reads it."""

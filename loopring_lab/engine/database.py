@@ -66,7 +66,7 @@ CREATE TABLE held.source (
     name VARCHAR NOT NULL, synthetic BOOLEAN NOT NULL, exchange VARCHAR, chain_id BIGINT
 );
 """
-UPDATE_SOURCE = "UPDATE held.main.source SET exchange = ?, chain_id = ?"
+UPDATE_SOURCE = "UPDATE held.main.source SET synthetic = ?, exchange = ?, chain_id = ?"
 ADD_SOURCE = "INSERT INTO held.main.source VALUES (?, ?, ?, ?, ?, ?)"
 # The SQL of tables; views and macros are not among them.
 DEFINITIONS = "SELECT table_name, sql FROM duckdb_tables() WHERE database_name = 'held' AND schema_name = 'main'"
@@ -371,7 +371,7 @@ class StoredFile:
                 f"another file. {self.kind.same_source}".rstrip()
             )
         if joined != bound:
-            facts = [joined.exchange, joined.chain_id]
+            facts = [joined.synthetic, joined.exchange, joined.chain_id]
             connection.execute(UPDATE_SOURCE, facts)
 
     def _check(self, connection: DuckDBPyConnection) -> None:

@@ -203,6 +203,36 @@ def test_pages_saved_from_a_synthetic_world_stay_synthetic(archive, saved):
         archive.import_pages(saved)
 
 
+def test_a_name_given_to_pages_is_completed_by_the_source_itself(tmp_path, saved):
+    archive = Archive(tmp_path / "a")
+    with Relayer(ONE) as relayer:
+        client = addressed(relayer)
+        client.tokens()  # it states its name in its first answer
+        archive.import_pages(saved, source=client.source)
+        assert archive.source == client.source == "world one"
+        assert archive.sync(client, account_id=ACCOUNT)["complete"].all()
+    # From here on the archive knows what it holds: that is made up, and of one exchange.
+    assert archive.synthetic is True
+    assert archive.trades().attrs["synthetic"] is True
+    check(archive._file.path, *ONE.truth())
+    with Relayer(REAL) as relayer:
+        assert_refused(archive, addressed(relayer), "'world one' (synthetic")
+    archive.import_pages(saved, source=archive.source)
+    assert archive.synthetic is True
+
+
+def test_the_advice_to_give_a_source_the_archive_s_name_helps(tmp_path, saved):
+    archive = Archive(tmp_path / "a")
+    archive.import_pages(saved, source="my own name")
+    with Relayer(ONE) as relayer:
+        assert_refused(archive, addressed(relayer), "source=archive.source")
+        how = {"api_key": relayer.api_key, "source": archive.source, "rate": None}
+        client = lab.connect(relayer.base_url, **how)
+        assert archive.sync(client, account_id=ACCOUNT)["complete"].all()
+    assert archive.source == "my own name"
+    assert archive.synthetic is True
+
+
 def test_pages_far_from_listings_use_those_of_the_archive(archive, tmp_path, saved):
     alone = tmp_path / "far" / "away" / f"{ACCOUNT}-dex.json"
     alone.parent.mkdir(parents=True)
