@@ -5,9 +5,11 @@ from __future__ import annotations
 import os
 from functools import partial
 
+import numpy as np
 import pandas as pd
 
 from loopring_lab.bounded import given_path
+from loopring_lab.engine.notes import with_note
 from loopring_lab.errors import LabError
 from loopring_lab.redaction import hide_addresses
 from loopring_lab.tables.csv_files import (
@@ -22,6 +24,9 @@ from loopring_lab.tables.listings import EARLIEST, check_frame, to_utc
 
 NEEDED = ("created_at", "market", "price")
 TOKENS = ("base", "quote")
+# A feed that has stopped repeats its last price; daily closes may well be equal twice.
+DAY = np.timedelta64(1, "D")
+LEAST_STILL = 24
 
 
 def prices(
@@ -35,7 +40,7 @@ def prices(
     ----------
     file : path
         CSV in UTF-8, compressed with gzip or not, of at most 512 MiB, with a line of names: ``created_at``,
-        ``market`` and ``price`` (quote per base, of any number of decimals up to 18), and optionally
+        ``market`` and ``price`` (quote per base, above 0, of any number of decimals up to 18), and optionally
         ``base`` and ``quote``; other columns are left out. The time is when the price was known: the end of
         a minute, where many providers state its start.
     markets : pandas.DataFrame, optional
@@ -49,7 +54,8 @@ def prices(
     pandas.DataFrame, shape (prices, 5)
         ``created_at`` (UTC, milliseconds), ``market``, ``base``, ``quote`` (null where unknown) and ``price``
         (`amounts.AMOUNT`, exact; null where empty), sorted by time and market: `prices` of
-        `fills.compare_venues` and its like, or the `reference` of `fills.all_in_cost`.
+        `fills.compare_venues` and its like, or the `reference` of `fills.all_in_cost`. A note in
+        ``attrs["notes"]`` names a market whose price stands still for a day, as that of a feed does that stopped.
 
     Raises
     ------
@@ -130,8 +136,35 @@ def prices(
             "price",
         )
     categories = found.astype(dict.fromkeys(["market", *TOKENS], "category"))
-    return categories.sort_values(
+    closes_in_order = categories.sort_values(
         ["created_at", "market"],
         kind="stable",
         ignore_index=True,
+    )
+    return with_note(closes_in_order, _note_on_still(closes_in_order))
+
+
+def _note_on_still(found: pd.DataFrame) -> str:
+    """Name a market whose price stood still for a day, though there were many; empty where none did."""
+    markets = found["market"].cat.codes.to_numpy()
+    times = found["created_at"].to_numpy()
+    order = np.lexsort((times, markets))
+    markets = markets[order]
+    times = times[order]
+    prices = found["price"].array.take(order)
+    is_new = (prices[1:] != prices[:-1]) | (np.diff(markets) != 0)
+    starts = np.append(0, np.flatnonzero(is_new) + 1)[: len(found)]
+    ends = np.append(starts[1:], len(found))[: len(found)] - 1
+    is_still = times[ends] - times[starts] >= DAY
+    is_often = ends - starts >= LEAST_STILL
+    still = np.flatnonzero(is_still & is_often)
+    if not len(still):
+        return ""
+    first = found.iloc[order[starts[still[0]]]]
+    until = found["created_at"].iloc[order[ends[still[0]]]]
+    more = f", and {len(still) - 1} more times" if len(still) > 1 else ""
+    return (
+        f"The price of {first['market']} stands still for a day and more: {first['price']} from "
+        f"{first['created_at']:%Y-%m-%d %H:%M} to {until:%Y-%m-%d %H:%M}{more}. If its trades moved meanwhile, "
+        "leave these prices out."
     )

@@ -223,3 +223,22 @@ def test_seconds_are_not_taken_for_milliseconds(tmp_path):
 def test_spaces_after_commas_are_left_out(tmp_path):
     spaced = HEAD.replace(",", ", ") + LINE.replace(",", ", ")
     assert_frame_equal(read(tmp_path, spaced), read(tmp_path, HEAD + LINE))
+
+
+@pytest.mark.parametrize(
+    ("minutes", "step", "said"),
+    [(1441, 1, True), (1440, 1, False), (49 * 60, 60, True), (9 * 1440, 1440, False)],
+)
+def test_a_feed_that_stands_still_for_a_day_is_said(tmp_path, minutes, step, said):
+    begin = pd.Timestamp("2022-03-30T00:00Z")
+    lines = [
+        f"{begin + pd.Timedelta(minutes=minute)},{market},{price}\n"
+        for minute in range(0, minutes, step)
+        for market, price in (("LRC-ETH", "0.00031"), ("ETH-USDC", 3000 + minute))
+    ]
+    found = read(tmp_path, HEAD + "".join(lines))
+    notes = found.attrs.get("notes", [])
+    assert len(notes) == said
+    if said:
+        assert notes[0].startswith("The price of LRC-ETH stands still for a day")
+        assert ": 0.00031 from 2022-03-30 00:00 to 2022-0" in notes[0]
