@@ -103,7 +103,6 @@ def write(path: Path, rows: int, seed: int = 1) -> None:
             connection.execute(ADD_ROWS)
             held = pc.unique(table["block_id"]).to_pylist()
             connection.execute(ADD_BLOCKS, [held])
-    file.settle()
 
 
 def _file_of_trades(

@@ -57,11 +57,12 @@ class Archive:
     ``loopring-lab sync`` writes. Methods that read raise `NotAnArchive` while there are no trades, and
     `DamagedArchive` if a block of the file is not as it was written; methods that write raise `ArchiveError`
     if the file cannot be written to, and nothing committed before is lost, also by a kill or a power cut.
-    There is no repair: restore a backup, or sync again into a new file. Examples of methods start from the
-    ``archive`` made below.
+    There is no repair: restore a backup that `copy` made, or sync again into a new file. Examples of methods start
+    from the ``archive`` made below.
 
     Other programs that read DuckDB files can open it as well: its view ``trades`` has the current trades.
-    Of a file that somebody else made, only tables that are defined as ours are read, and no code in it runs.
+    Of a file that somebody else made, only tables that are defined as ours are read, and no code in it runs. A file
+    that holds anything else, such as a trigger or an index, is never written to; `copy` makes a clean one of it.
 
     Parameters
     ----------
@@ -71,7 +72,7 @@ class Archive:
     Raises
     ------
     NotAnArchive
-        The path is a folder.
+        The path is a folder, a pipe or a device.
     LabError
         No file can have this path.
 
@@ -554,6 +555,42 @@ class Archive:
         True
         """
         return scans.verify(self._file)
+
+    def copy(self, path: str | os.PathLike[str]) -> Archive:
+        """Make a backup: a new file with all that the archive holds, and nothing else.
+
+        It is of one moment, also while another process syncs, which waits meanwhile. Copying the file by other
+        means can miss what is in DuckDB's log, or be of no moment at all.
+
+        Parameters
+        ----------
+        path : path
+            Does not exist yet.
+
+        Returns
+        -------
+        Archive
+            The copy.
+
+        Raises
+        ------
+        LabError
+            There is a file already.
+        DiskRefused
+            The copy cannot be written.
+        DamagedArchive
+            A block of the archive is not as it was written; no copy is made.
+
+        Examples
+        --------
+        >>> import tempfile
+        >>> from pathlib import Path
+        >>> backup = archive.copy(Path(tempfile.mkdtemp(), "backup.duckdb"))
+        >>> backup.report()["rows"].tolist()
+        [689, 11]
+        """
+        self._file.copy(path)
+        return Archive(path)
 
     def export(
         self,

@@ -94,4 +94,3 @@ def import_blocks(file: StoredFile, store: Store, progress: Progress) -> None:
             connection.execute(ADD_ROWS)
             connection.execute(ADD_BLOCKS, [added.to_pylist()])
         progress(total - len(missing), total)
-    file.settle()

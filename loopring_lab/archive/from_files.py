@@ -79,31 +79,28 @@ def import_pages(
             except UnexpectedAnswer as error:
                 faults.append(error)
 
-    try:
-        for home, group in itertools.groupby(files, _home_of):
-            together = list(group)
+    for home, group in itertools.groupby(files, _home_of):
+        together = list(group)
+        try:
+            har = open_har(home, _HINT) if home.is_file() else None
+        except UnexpectedAnswer as error:
+            faults.append(error)
+            continue
+        markets = partial(_markets_in, together, har, asked)
+        origin = _origin_of(archive, home, har, named, markets)
+        for batch in wire.group(
+            pages(together, har), lambda page: page.batch.size(), BATCH_BYTES
+        ):
+            found = to_rows(_one_by_one(batch), origin.lookup)
+            faults += found.errors.values()
             try:
-                har = open_har(home, _HINT) if home.is_file() else None
+                _store(archive, origin, found, batch)
             except UnexpectedAnswer as error:
                 faults.append(error)
                 continue
-            markets = partial(_markets_in, together, har, asked)
-            origin = _origin_of(archive, home, har, named, markets)
-            for batch in wire.group(
-                pages(together, har), lambda page: page.batch.size(), BATCH_BYTES
-            ):
-                found = to_rows(_one_by_one(batch), origin.lookup)
-                faults += found.errors.values()
-                try:
-                    _store(archive, origin, found, batch)
-                except UnexpectedAnswer as error:
-                    faults.append(error)
-                    continue
-                rows += len(found.rows)
-                # Expected are as many rows in each file as in those begun.
-                progress(rows, rows * len(files) // begun)
-    finally:
-        archive.settle()
+            rows += len(found.rows)
+            # Expected are as many rows in each file as in those begun.
+            progress(rows, rows * len(files) // begun)
     for fault in faults:
         raise fault
 

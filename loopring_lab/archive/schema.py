@@ -80,6 +80,7 @@ KIND = Kind(
     schema=ROWS + LISTINGS + SYNCS + BLOCKS + VIEW,
     format=2,
     fill="archive.sync(client, account_id=...), loopring-lab sync, or archive.import_blocks(store)",
+    copy="archive.copy(path), or loopring-lab copy",
     same_source="If both are one source, give it the archive's name: source=archive.source, or a source.json "
     "beside saved files.",
 )

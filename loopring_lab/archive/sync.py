@@ -83,7 +83,6 @@ def sync_histories(
         errors.append(error)
     finally:
         commit(at_end=True)
-        file.settle()
     if errors:
         raise errors[0]
 
@@ -121,7 +120,6 @@ def sync_recording(
                         holdings.store_count(connection, record)
             rows += len(found.rows)
             report(rows, rows)
-    file.settle()
     if errors:
         raise errors[0]
 

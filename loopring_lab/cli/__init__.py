@@ -128,6 +128,7 @@ several_accounts = click.option(
 base_url = click.option("--base-url", metavar="URL", help="Address of a live relayer.")
 archive_file = click.argument("path", type=PATH, metavar="ARCHIVE")
 block_store = click.argument("path", type=PATH, metavar="STORE")
+new_file = click.argument("copy", type=PATH, metavar="COPY")
 json_instead = click.option(
     "--json", "as_json", is_flag=True, help="Print JSON instead of a table."
 )
@@ -559,7 +560,7 @@ def verify(path: Path, as_json: bool) -> int:
     """Check every block of an archive for damage.
 
     Read every block of the file and compare it with the checksum that it was written with. The exit code is 0 if
-    all is well, 1 if not. There is no repair: restore a backup, or sync into a new file.
+    all is well, 1 if not. There is no repair: restore a backup, which copy makes, or sync into a new file.
     """
     from loopring_lab.archive import Archive
 
@@ -569,6 +570,22 @@ def verify(path: Path, as_json: bool) -> int:
         said = f"{len(found):,} problems"
     print_table(found, said, as_json)
     return INCOMPLETE if len(found) else DONE
+
+
+@cli.command()
+@archive_file
+@new_file
+def copy(path: Path, copy: Path) -> int:
+    """Make a backup of an archive.
+
+    COPY must not exist yet. It holds what the archive holds at one moment, also while another process syncs, and
+    nothing else that somebody may have put into the file.
+    """
+    from loopring_lab.archive import Archive
+
+    Archive(path).copy(copy)
+    print(f"Copied {path} to {copy}")
+    return DONE
 
 
 @cli.command()
@@ -759,6 +776,21 @@ def report_blocks(path: Path, as_json: bool) -> int:
     from loopring_lab.rollup import Store
 
     return print_blocks(Store(path).report(), as_json)
+
+
+@blocks.command("copy")
+@block_store
+@new_file
+def copy_blocks(path: Path, copy: Path) -> int:
+    """Make a backup of a store of blocks.
+
+    COPY must not exist yet. It holds what the store holds at one moment, also while another process syncs.
+    """
+    from loopring_lab.rollup import Store
+
+    Store(path).copy(copy)
+    print(f"Copied {path} to {copy}")
+    return DONE
 
 
 def _rpc_address() -> SecretText | None:

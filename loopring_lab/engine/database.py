@@ -2,8 +2,10 @@
 
 Processes take turns: a file is open only while it is read or written, and whoever meets it open waits. It is
 attached to a database of its own, which can reach no other file, loads no extension and lets no setting be
-changed. Only the known tables are used, by their full names and once their definitions are those of the
-schema: views and macros of a file that somebody else made are never run.
+changed. Only the known tables are used, by their full names and once their columns are those of the schema:
+views and macros of a file that somebody else made are never run. A file is written to only if its catalogue
+holds what the schema makes and nothing else, as DuckDB runs triggers with each statement. After each commit
+the log beside the file is folded in, so that there is one only during a transaction and after a kill.
 """
 
 from __future__ import annotations
@@ -14,22 +16,27 @@ import logging
 import os
 import random
 import re
+import stat
+import struct
+import tempfile
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Set
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
+
+import pyarrow as pa
 
 from loopring_lab import errors
-from loopring_lab.bounded import given_path, printable
+from loopring_lab.bounded import given_path, open_file, printable
 from loopring_lab.engine import session
 from loopring_lab.errors import ArchiveError, DiskRefused, LabError, NotAnArchive
 from loopring_lab.origin import Source
 
 if TYPE_CHECKING:
-    from duckdb import DuckDBPyConnection
+    from duckdb import DuckDBPyConnection, DuckDBPyRelation
 
 # DuckDB writes three headers of 4,096 bytes before anything else, with its mark at byte 8 of the first. A shorter
 # file of its own is of a process that was killed while it created the file, and holds nothing.
@@ -37,8 +44,22 @@ HEADER = 4096
 HEADERS = 3 * HEADER
 MARK = b"DUCK"
 MARK_PLACE = 8
-# Files that DuckDB makes beside its own.
-BESIDE = (".wal", ".wal.checkpoint", ".wal.recovery", ".tmp")
+# Logs that DuckDB makes beside a file, and its folder for what does not fit into memory.
+LOGS = (".wal", ".wal.checkpoint", ".wal.recovery")
+BESIDE = (*LOGS, ".tmp")
+# How a log begins: it names itself, its version, the 16 bytes of the file's identity and the number of the file's
+# checkpoint, the last two in varints. DuckDB compares them with the file, but takes any other beginning for no log.
+LOG_START = b"\x64\x00\x62\x65\x00\x02\x66\x00\x10"
+LOG_HEADER = re.compile(
+    re.escape(LOG_START)
+    + rb"(?:[\x00-\x7f]|[\x80-\xff]\x01){16}\x67\x00[\x80-\xff]{0,9}[\x00-\x7f]\xff\xff"
+)
+# An entry is its length and its checksum, each of 8 bytes, and its contents. That of a commit is always the same.
+ENTRY = struct.Struct("<Q8s")
+COMMIT = bytes.fromhex("e7fe7d722fed3d5e640064ffff")
+# A log of one transaction has at least a header of 41 bytes and a commit of 21; a shorter one holds nothing.
+SHORTEST_LOG = 62
+LONGEST_HEADER = 64
 # Seconds to wait for others, whose transactions take less than five; until waiting is worth a word; and
 # between attempts to open a file, drawn so that no two processes keep in step.
 PATIENCE = 60.0
@@ -53,8 +74,8 @@ SETTINGS = {
     # HUGEINT leaves as 16 bytes, not as a float64: see `engine.frames`.
     "arrow_lossless_conversion": "true",
 }
-# All cursors have the global time zone; that of the machine would show times of its own. A checkpoint takes
-# longer the larger the file is, so it is not made at each close: the log grows up to 16 MB before.
+# All cursors have the global time zone; that of the machine would show times of its own. Checkpoints are made after
+# commits, and never by merely closing a file.
 ATTACH = """
 SET GLOBAL TimeZone = 'UTC'; SET enable_progress_bar = false; PRAGMA disable_checkpoint_on_shutdown;
 ATTACH '{path}' AS held (TYPE duckdb, {mode}); SET enable_external_access = false; SET lock_configuration = true
@@ -68,8 +89,22 @@ CREATE TABLE held.source (
 """
 UPDATE_SOURCE = "UPDATE held.main.source SET synthetic = ?, exchange = ?, chain_id = ?"
 ADD_SOURCE = "INSERT INTO held.main.source VALUES (?, ?, ?, ?, ?, ?)"
-# The SQL of tables; views and macros are not among them.
-DEFINITIONS = "SELECT table_name, sql FROM duckdb_tables() WHERE database_name = 'held' AND schema_name = 'main'"
+# DuckDB's own functions that list what is in a catalogue, also those of later versions: all that name a database.
+LISTS = """
+SELECT function_name
+FROM duckdb_functions()
+WHERE function_name LIKE 'duckdb%' AND function_type = 'table' AND len(parameters) = 0
+ORDER BY ALL
+"""
+# Facts of a column, of a constraint and of a view that count, besides names. DuckDB prints the view of the file and
+# that of the schema alike.
+COMPARED = {
+    "duckdb_columns": ("column_index", "data_type", "is_nullable", "column_default", "is_generated"),
+    "duckdb_constraints": ("constraint_type", "expression", "constraint_column_names"),
+    "duckdb_views": ("sql",),
+}  # fmt: skip
+# Rows copied at once; those of a block store take some 20 KB each.
+COPIED_AT_ONCE = 4_096
 
 _BUSY = re.compile(
     r"Unique file handle conflict|Conflicting lock(?:.*PID (\d+))?", re.DOTALL
@@ -78,6 +113,11 @@ _BUSY = re.compile(
 _DAMAGE = r"^Corrupt|^(Serialization|INTERNAL|FATAL) Error|^IO Error: .*(checksum|orrupt|read enough|WAL\b)"
 # What DuckDB's errors say, and the error that says it to a user. Any other is passed on in DuckDB's words.
 _WORDS: tuple[tuple[str, type[ArchiveError], str], ...] = (
+    ("WAL checkpoint iteration does not match", NotAnArchive,
+     "the log beside it (.wal) is older than the file. Nothing was changed. Move the log away, or put the file back "
+     "that it belongs to"),
+    ("WAL does not match database file", NotAnArchive,
+     "the log beside it (.wal) is another file's. Nothing was changed. Move the log away"),
     ("No space left|Disk quota|File too large|not enough space|Could not write all", DiskRefused,
      "the disk is full. What was committed before is safe. Make room, then run the same again"),
     ("Read-only file system|Permission denied|Operation not permitted", DiskRefused,
@@ -109,11 +149,22 @@ class Kind(NamedTuple):
     schema: str  # SQL that makes the tables and views in the database `held`
     format: int  # of the schema; each change of it takes the next number
     fill: str  # how it is filled
+    copy: str  # how a copy is made
     same_source: str  # what to do if two names are one source
 
 
 class NothingStored(NotAnArchive):
     """There is no file yet, or one of a process that was killed in its first transaction."""
+
+
+class Entry(NamedTuple):
+    """One thing in the catalogue of a file."""
+
+    kind: str  # such as column
+    schema: str
+    owner: str  # the table that it belongs to, or its own name
+    name: str
+    facts: tuple[str, ...]
 
 
 class _InUse(ArchiveError):
@@ -159,13 +210,11 @@ class StoredFile:
 
     def __init__(self, path: str | os.PathLike[str], kind: Kind) -> None:
         self.kind = kind
-        self._checked: tuple[
-            Any, ...
-        ] = ()  # the stamp of the state that was checked last
+        # The stamps of the states that were checked last: of its tables, and of its whole catalogue.
+        self._readable: tuple[Any, ...] = ()
+        self._writable: tuple[Any, ...] = ()
         self.shown = given_path(path)
-        self.advice = (
-            f"Restore a backup, or move the file away and fill a new one: {kind.fill}."
-        )
+        self.advice = f"Restore a backup (made by {kind.copy}), or move the file away and fill a new one: {kind.fill}."
         try:
             # A link is followed once, here: the file and its write-ahead log are side by side.
             self.path = self.shown.resolve()
@@ -186,6 +235,7 @@ class StoredFile:
             raise NotAnArchive(
                 f"{path}: is a folder, and {kind.one} is one file. Give its path, such as {file}."
             )
+        self._refuse_special()
 
     def described(self) -> str:
         """Describe the file in a representation."""
@@ -209,7 +259,8 @@ class StoredFile:
         with _readers[-1].turn:
             if self.path.stat().st_size >= HEADERS:
                 return False
-            header = self.path.read_bytes()[:HEADER]
+            with open_file(self.path, str(self.shown), "Use another path.") as file:
+                header = file.read(HEADER)
         mark = header[MARK_PLACE : MARK_PLACE + len(MARK)]
         # A power cut leaves zeros where nothing had reached the disk.
         return mark == MARK or not any(header)
@@ -269,20 +320,65 @@ class StoredFile:
             raise self.nothing_yet()
         with self._closing(self._patiently(self._open_to_write)) as connection:
             connection.begin()
-            if source and not connection.execute(DEFINITIONS).fetchall():
-                facts = [self.kind.format, self.kind.noun, *dataclasses.astuple(source)]
-                connection.execute(SOURCE_TABLE + self.kind.schema)
-                connection.execute(ADD_SOURCE, facts)
-            self._check(connection)
+            if self._writable != self.stamp():
+                self._check_to_write(connection, source)
             self._join_source(connection, source)
             yield connection
             connection.commit()
+            # What is in the log becomes a part of the file, so that whoever copies or moves it has all.
+            connection.execute("CHECKPOINT held")
+            self._writable = self.stamp()
 
-    def settle(self) -> None:
-        """Move what is in the write-ahead log into the file, so that it is one file."""
-        if Path(f"{self.path}.wal").exists():
-            with self._closing(self._patiently(self._open_to_write)) as connection:
-                connection.execute("CHECKPOINT held")
+    def copy(self, path: str | os.PathLike[str]) -> None:
+        """Write what the tables hold into a new file; nobody can write meanwhile."""
+        target = StoredFile(path, self.kind)
+        for suffix in ("", *BESIDE):
+            if os.path.lexists(f"{target.path}{suffix}"):
+                raise LabError(
+                    f"{target.shown}{suffix}: is there already. Give a file that does not exist yet."
+                )
+        try:
+            target.path.parent.mkdir(parents=True, exist_ok=True)
+            # Whole or not at all: it gets its name when everything is written.
+            folder = tempfile.TemporaryDirectory(
+                prefix=f"{target.path.name[:40]}.", dir=target.path.parent
+            )
+            with folder:
+                whole = StoredFile(Path(folder.name, "copy"), self.kind)
+                whole.shown = target.shown
+                with self.reading() as connection:
+                    self._copy_into(whole, connection)
+                whole.path.rename(target.path)
+        except OSError as error:
+            raise DiskRefused(
+                f"{target.shown}: the copy cannot be written ({error.strerror or error}). {self.shown} is as it was. "
+                "Make room, or give another path."
+            ) from None
+
+    def _copy_into(self, target: StoredFile, connection: DuckDBPyConnection) -> None:
+        tables = {
+            entry.name for entry in _expected(self.kind.schema) if entry.kind == "table"
+        }
+        with target.writing(bound_source(connection)) as new:
+            # The source was written with the schema.
+            for name in sorted(tables - {"source"}):
+                rows = connection.sql(f"FROM held.main.{name}")
+                for batch in self._batches(rows):
+                    new.register("batch", batch)
+                    new.execute(f"INSERT INTO held.main.{name} BY NAME FROM batch")
+
+    def _batches(self, rows: DuckDBPyRelation) -> Iterator[pa.Table]:
+        """Yield rows in the order in which they are held; an error is one of this file."""
+        with self._translating():
+            reader = rows.to_arrow_reader(COPIED_AT_ONCE)
+        while True:
+            try:
+                batch = reader.read_next_batch()
+            except StopIteration:
+                return
+            except (OSError, pa.ArrowInvalid) as error:
+                raise self.translated(error) from None
+            yield pa.Table.from_batches([batch])
 
     def _patiently(self, attempt: Callable[[], Any]) -> Any:
         """Open the file, again and again as long as somebody else has it open."""
@@ -339,19 +435,16 @@ class StoredFile:
         """Attach the file to a database of its own that can do nothing else."""
         import duckdb
 
-        for suffix in BESIDE:
-            if Path(f"{self.path}{suffix}").is_symlink():
-                raise NotAnArchive(
-                    f"{self.shown}{suffix} is a link, and DuckDB would write through it. Remove it first."
-                )
+        self._refuse_special()
+        self._check_beside()
         connection = duckdb.connect(config=session.limits() | SETTINGS)
         try:
             path = str(self.path).replace("'", "''")
             connection.execute(ATTACH.format(path=path, mode=mode))
             # A tenth of the time of reading an account, so only once for a state of the file.
-            if mode == "READ_ONLY" and self._checked != self.stamp():
-                self._check(connection)
-                self._checked = self.stamp()
+            if mode == "READ_ONLY" and self._readable != self.stamp():
+                self._check(connection, catalogue(connection))
+                self._readable = self.stamp()
         except BaseException:
             connection.close()
             raise
@@ -374,29 +467,110 @@ class StoredFile:
             facts = [joined.synthetic, joined.exchange, joined.chain_id]
             connection.execute(UPDATE_SOURCE, facts)
 
-    def _check(self, connection: DuckDBPyConnection) -> None:
-        """Refuse a file whose tables are not defined as ours are; a definition names types and defaults."""
-        found = dict(connection.execute(DEFINITIONS).fetchall())
-        if not found:
-            raise self.nothing_yet()
+    def _refuse_special(self) -> None:
+        """Refuse a pipe or a device, which would never end, or never begin."""
+        with suppress(FileNotFoundError, NotADirectoryError):
+            if not stat.S_ISREG(self.path.stat().st_mode):
+                raise NotAnArchive(
+                    f"{self.shown}: a pipe or a device, and {self.kind.one} is a regular file. Use another path."
+                )
+
+    def _check_beside(self) -> None:
+        """Refuse what lies beside the file and is not DuckDB's, which would write it, delete it or wait for it."""
+        if Path(f"{self.path}{BESIDE[-1]}").is_symlink():
+            raise NotAnArchive(
+                f"{self.shown}{BESIDE[-1]}: is a link, and DuckDB would write through it. Remove it first."
+            )
+        for suffix in LOGS:
+            with suppress(FileNotFoundError):
+                self._check_log(suffix)
+
+    def _check_log(self, suffix: str) -> None:
+        """Refuse a log that DuckDB would take for none, and overwrite, or that it would read only in part."""
+        log = Path(f"{self.path}{suffix}")
+        shown = f"{self.shown}{suffix}"
+        hint = f"Nothing was changed. Move it away if it is your own; if not, {self.advice[0].lower()}{self.advice[1:]}"
+        facts = log.lstat()
+        if not stat.S_ISREG(facts.st_mode) or facts.st_nlink > 1:
+            what = "a link" if stat.S_ISLNK(facts.st_mode) else "a pipe or a device"
+            if stat.S_ISREG(facts.st_mode):
+                what = "a file with a second name"
+            raise NotAnArchive(
+                f"{shown}: is {what}, and DuckDB would write through it. Nothing was changed. Remove it first."
+            )
+        with open_file(log, shown, hint) as file:
+            problem = _problem_of_log(file)
+        if problem:
+            raise errors.DamagedArchive(
+                f"{shown}: the log of the last transactions {problem}. {hint}"
+            )
+        # Only now, as whoever creates a file writes its log later.
+        if facts.st_size and not self.exists():
+            raise NotAnArchive(
+                f"{shown}: a log is here without its file. Nothing was changed. Put its file back beside it, or move "
+                "the log away."
+            )
+
+    def _check_to_write(
+        self, connection: DuckDBPyConnection, source: Source | None
+    ) -> None:
+        """Refuse a file that holds anything that is not ours; make the tables in an empty one."""
         expected = _expected(self.kind.schema)
+        found = catalogue(connection)
+        if source and not any(entry.kind == "table" for entry in found):
+            self._refuse_others(found - expected)
+            facts = [self.kind.format, self.kind.noun, *dataclasses.astuple(source)]
+            connection.execute(SOURCE_TABLE + self.kind.schema)
+            connection.execute(ADD_SOURCE, facts)
+            found = catalogue(connection)
+        self._check(connection, found)
+        self._refuse_others(found ^ expected)
+
+    def _refuse_others(self, others: Set[Entry]) -> None:
+        if not others:
+            return
+        # The columns of a further table, or of a view, say nothing more.
+        owners = {entry.name for entry in others if entry.kind in ("table", "view")}
+        names = sorted(
+            {
+                f"{entry.kind} {entry.name}"
+                for entry in others
+                if entry.name in owners or entry.owner not in owners
+            }
+        )
+        listed = printable(", ".join(names), 300)
+        raise NotAnArchive(
+            f"{self.shown}: holds what loopring-lab does not make, or made otherwise: {listed}. It is read, and never "
+            f"written to; nothing was changed. Make a clean copy, and use that: {self.kind.copy}."
+        )
+
+    def _check(self, connection: DuckDBPyConnection, found: frozenset[Entry]) -> None:
+        """Refuse a file whose tables are not those of the schema, column by column."""
+        expected = _expected(self.kind.schema)
+        if not any(entry.kind == "table" for entry in found):
+            raise self.nothing_yet()
+        names = {entry.name for entry in expected if entry.kind == "table"}
         known = self.kind.format
         formats = []
-        if found.get("source") == expected["source"]:
+        if _of_tables(found, {"source"}) == _of_tables(expected, {"source"}):
             query = "SELECT format FROM held.main.source WHERE kind = ? LIMIT 2"
             formats = connection.execute(query, [self.kind.noun]).fetchall()
-        if formats == [(known,)] and expected.items() <= found.items():
+        is_ours = _of_tables(found, names) == _of_tables(expected, names)
+        if formats == [(known,)] and is_ours:
             return
         written = formats[0][0] if len(formats) == 1 else known
         if written > known:
             raise errors.NewerArchive(
                 f"{self.shown}: format {written}; this version reads up to {known}. Upgrade loopring-lab."
             )
-        problem = f"a DuckDB file, but not the one of {self.kind.one}"
         if written < known:
-            problem = f"format {written}, of an earlier version of loopring-lab; this one reads {known}"
+            raise NotAnArchive(
+                f"{self.shown}: format {written}, of an earlier version of loopring-lab; this one reads {known}. "
+                "Nothing was changed. Read it with the version that wrote it."
+            )
         raise NotAnArchive(
-            f"{self.shown}: {problem}. Nothing was changed. Use another file, and fill it: {self.kind.fill}."
+            f"{self.shown}: a DuckDB file, but not the one of {self.kind.one}. Nothing was changed. Use another path; "
+            f"a new file is filled by {self.kind.fill}."
         )
 
     def translated(self, error: Exception) -> ArchiveError:
@@ -422,12 +596,84 @@ def bound_source(connection: DuckDBPyConnection) -> Source:
     return Source(*row)
 
 
+def catalogue(connection: DuckDBPyConnection) -> frozenset[Entry]:
+    """Return all that is in the catalogue of an open file, as DuckDB's own functions list it."""
+    found = []
+    for function, columns in _lists().items():
+        kind = _kind_of(function)
+        names = [name for name in columns if name.endswith("_name")]
+        own = f"{kind}_name" if f"{kind}_name" in names else names[-1]
+        owner = "table_name" if "table_name" in names else own
+        facts = [f"CAST({name} AS VARCHAR)" for name in COMPARED.get(function, ())]
+        rows = connection.execute(
+            f"SELECT schema_name, {owner}, {own}, [{', '.join(facts)}] FROM {function}() WHERE database_name = 'held'"
+        ).fetchall()
+        for schema, table, name, values in rows:
+            found.append(Entry(kind, schema, table, name, tuple(values)))
+    return frozenset(found)
+
+
+def _kind_of(function: str) -> str:
+    plural = function.removeprefix("duckdb_")
+    return "index" if plural == "indexes" else plural.removesuffix("s")
+
+
+def _of_tables(entries: frozenset[Entry], names: Set[str]) -> set[Entry]:
+    """Return what makes up tables: themselves, their columns and constraints, but not what only refers to them."""
+    return {
+        entry
+        for entry in entries
+        if entry.schema == "main"
+        and entry.owner in names
+        and entry.kind in ("table", "column", "constraint")
+    }
+
+
+def _problem_of_log(file: BinaryIO) -> str:
+    """Return what is wrong with a log, if anything: its header, or the lengths of its entries.
+
+    A log may end anywhere, as a process that is killed leaves it so. One that ends with a commit was whole.
+    """
+    start = file.read(LONGEST_HEADER)
+    if len(start) < SHORTEST_LOG and start[: len(LOG_START)] == LOG_START[: len(start)]:
+        return ""
+    header = LOG_HEADER.match(start)
+    if header is None:
+        return "does not begin as one of DuckDB does"
+    size = file.seek(0, os.SEEK_END)
+    place = header.end()
+    while place + ENTRY.size <= size:
+        file.seek(place)
+        length, _ = ENTRY.unpack(file.read(ENTRY.size))
+        place += ENTRY.size + length
+    file.seek(max(0, size - len(COMMIT)))
+    if place != size and file.read() == COMMIT:
+        return "is damaged in the length of an entry"
+    return ""
+
+
 @functools.cache
-def _expected(schema: str) -> dict[str, str]:
-    """Return the definitions of a schema as this version of DuckDB writes them."""
+def _lists() -> dict[str, list[str]]:
+    """Return the functions that list the objects of a database, with the columns that they have."""
+    import duckdb
+
+    found = {}
+    with duckdb.connect() as connection:
+        for (name,) in connection.execute(LISTS).fetchall():
+            columns = connection.sql(f"FROM {name}() LIMIT 0").columns
+            if "database_name" in columns and "schema_name" in columns:
+                found[name] = [
+                    column for column in columns if column != "database_name"
+                ]
+    return found
+
+
+@functools.cache
+def _expected(schema: str) -> frozenset[Entry]:
+    """Return the catalogue that a schema makes in this version of DuckDB."""
     import duckdb
 
     with duckdb.connect() as connection:
         connection.execute("ATTACH ':memory:' AS held")
         connection.execute(SOURCE_TABLE + schema)
-        return dict(connection.execute(DEFINITIONS).fetchall())
+        return catalogue(connection)

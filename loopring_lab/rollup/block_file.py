@@ -103,6 +103,7 @@ KIND = Kind(
     schema=BLOCKS + POOLS + SUBMISSIONS + SCANS + TOKENS,
     format=1,
     fill="store.sync(rpc=...), or store.import_files(paths)",
+    copy="store.copy(path), or loopring-lab blocks copy",
     same_source="",
 )
 

@@ -370,7 +370,6 @@ class Sync:
                 self._report(held, total)
         finally:
             self._commit()
-        self._store.database.settle()
         if problems:
             problem = str(problems[0])
             if len(problems) > 1:

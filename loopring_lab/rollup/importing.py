@@ -145,8 +145,6 @@ class Import:
             self._commit()
         if text is not None:
             self._store.store_tokens(text)
-        if files:
-            self._store.database.settle()
         return {"added": self._added, "skipped": self._skipped}
 
     def _take(self, file: Path, item: Item) -> None:

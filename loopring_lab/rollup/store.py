@@ -56,7 +56,7 @@ class Store:
     Raises
     ------
     NotAnArchive
-        The path is a folder.
+        The path is a folder, a pipe or a device.
     LabError
         No file can have this path.
 
@@ -435,6 +435,36 @@ class Store:
             )
         index = self.file.index()
         yield from self.file.batches(index, index.blocks, size)
+
+    def copy(self, path: str | os.PathLike[str]) -> Store:
+        """Make a backup: a new file with all that the store holds, and nothing else; see `Archive.copy`.
+
+        Parameters
+        ----------
+        path : path
+            Does not exist yet.
+
+        Returns
+        -------
+        Store
+            The copy.
+
+        Raises
+        ------
+        LabError
+            There is a file already.
+        DiskRefused
+            The copy cannot be written.
+        DamagedArchive
+            A part of the store is not as it was written; no copy is made.
+
+        Examples
+        --------
+        >>> store.copy(folder / "backup.duckdb").report()["blocks"].tolist()
+        [1]
+        """
+        self.file.database.copy(path)
+        return Store(path)
 
 
 def _after_gap(report: pd.DataFrame, first: int, first_held: int) -> pd.DataFrame:

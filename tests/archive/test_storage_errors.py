@@ -243,7 +243,7 @@ def test_an_earlier_format_is_said_to_be_one(archive):
             connection.execute(change)
         with pytest.raises(
             NotAnArchive,
-            match=r"format 1, of an earlier version of loopring-lab.*Use another file, and fill it: archive\.sync",
+            match=r"format 1, of an earlier version of loopring-lab.*Nothing was changed.*Read it with the version that wrote it",
         ):
             archive.report()
 
