@@ -307,9 +307,7 @@ def test_an_address_given_as_the_file_is_refused_and_not_repeated(
     open_it, tmp_path, monkeypatch
 ):
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(
-        lab.LabError, match="is no path of a block store. Give a file"
-    ) as refusal:
+    with pytest.raises(lab.LabError, match="is no path. Give a file") as refusal:
         open_it("https://rpc.example.com/v3/0123456789abcdef")
     assert "0123456789abcdef" not in str(refusal.value)
     assert not any(tmp_path.iterdir())
