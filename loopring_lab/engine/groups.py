@@ -25,8 +25,9 @@ MONTHS = {"mo": 1, "q": 3, "y": 12}
 WHOLE_NUMBER = "INT128"
 # A key of all rows, which answers leave out: with it no list of keys is empty.
 EVERYTHING = "everything"
-# What relayers and exports have in place of an order's hash, which has 64 digits and is never all zeros.
-NO_HASHES = ("", "0x", "0" * 64, "0x" + "0" * 64)
+# An order's hash. Relayers and exports have many words for none; zeros are one of them.
+HASH = "0x[0-9a-fA-F]{64}"
+NO_HASH = "0x" + "0" * 64
 TAKES_NAMES = "It takes names of columns, such as 'market', not their values."
 NOT_GROUPS = ("size", "price", "notional", "fee", "fee_bps")
 
@@ -42,9 +43,9 @@ def literal(text: str) -> str:
 
 
 def hash_sql(column: str) -> str:
-    """Return an order hash as SQL, null for what stands for none."""
-    none = ", ".join(map(literal, NO_HASHES))
-    return f"CASE WHEN {column}::VARCHAR NOT IN ({none}) THEN {column}::VARCHAR END"
+    """Return an order hash as SQL, null for what is none."""
+    text = f"{column}::VARCHAR"
+    return f"CASE WHEN regexp_full_match({text}, '{HASH}') AND {text} <> '{NO_HASH}' THEN {text} END"
 
 
 def whole_units(amount: str, unit: int) -> str:

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from loopring_lab.columns import TRADES
-from loopring_lab.engine.groups import NO_HASHES
+from loopring_lab.engine.groups import HASH, NO_HASH
 from loopring_lab.tables import wire
 from loopring_lab.tables.numbers import to_integers
 
@@ -75,9 +75,10 @@ def hash_identities(
 
 
 def known_hashes(order_hashes: pa.Array) -> pa.Array:
-    """Make null of what stands for no order's hash."""
-    is_none = pc.is_in(order_hashes, value_set=pa.array(NO_HASHES))
-    return pc.if_else(is_none, None, order_hashes)
+    """Make null of what is no order's hash."""
+    is_hash = pc.match_substring_regex(order_hashes, f"^{HASH}$")
+    is_known = pc.and_(is_hash, pc.not_equal(order_hashes, NO_HASH))
+    return pc.if_else(is_known, order_hashes, None)
 
 
 def _hash_rows(columns: Sequence[pa.Array]) -> list[int]:

@@ -41,8 +41,9 @@ def anomalies(trades: pd.DataFrame) -> pd.DataFrame:
     It is irregular by its values if the price is 0 (truncation leaves that of a price below 1e-8, so the
     notional is unknown) or negative, the size is 0 or negative, the fee is negative or certainly more than
     the amount received, the time is before 2015 or after 2099 (as of seconds or microseconds read as
-    milliseconds), or another row has the same identity (id, side, order hash): with other content, or
-    identical because reads overlap, where each copy after the first is listed.
+    milliseconds), its order hash is that of rows with several storage ids, or another row has the same
+    identity (id, side, order hash): with other content, or identical because reads overlap, where each copy
+    after the first is listed.
 
     Parameters
     ----------
@@ -138,6 +139,12 @@ def _found(trades: pd.DataFrame) -> Iterator[tuple[str, np.ndarray]]:
     yield (
         f"created_at is after {LAST_YEAR}: sent in microseconds?",
         (years > LAST_YEAR).to_numpy(),
+    )
+    orders = trades[["order_hash", "storage_id"]].dropna().drop_duplicates()
+    several = orders["order_hash"][orders["order_hash"].duplicated()]
+    yield (
+        "the order hash is that of several storage ids",
+        trades["order_hash"].isin(several).to_numpy(),
     )
     repeated = trades[
         trades["trade_id"].notna()

@@ -191,6 +191,9 @@ class _Converter(Conversion):
         is_unstated = (fill_type < 0) & is_pool
         fill_type = np.where(is_unstated, np.int8(FILL_TYPES.index("amm")), fill_type)
         self.flag_other_token(base, quote, token_id)
+        order_hash = known_hashes(self.columns["orderHash"])
+        problem = "is not 0x and 64 hex digits that are not all 0"
+        self.keep_unread("orderHash", order_hash, problem)
         role = self.codes("type", ROLES)
         self.keep_tails()
         self.keep_no_trades()
@@ -216,7 +219,7 @@ class _Converter(Conversion):
                     (base, size),
                     (quote, notional),
                 ),
-                "order_hash": known_hashes(self.columns["orderHash"]),
+                "order_hash": order_hash,
                 "block_id": self.integers("blockId"),
                 "index_in_block": self.integers("indexInBlock"),
                 "token_id": token_id,

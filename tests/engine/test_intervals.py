@@ -34,7 +34,9 @@ def drawn(orders: int, seed: int, groups: int = 2) -> pd.DataFrame:
         {
             "created_at": pd.to_datetime(np.ones(fills, int), unit="ms", utc=True),
             "trade_id": np.arange(fills),
-            "order_hash": np.repeat(np.arange(orders).astype(str), parts),
+            "order_hash": np.repeat(
+                [f"0x{one + 1:064x}" for one in range(orders)], parts
+            ),
             "market": "X",
             "base": "B",
             "quote": "T",
@@ -160,9 +162,11 @@ def test_few_fills_few_orders_and_unequal_ones_give_no_interval():
     assert few["low_all_in_bps"].isna().all()
     assert few["weighted_all_in_bps"].notna().all()
     fills = drawn(200, 8, 1)
-    one_order = estimated(fills.assign(order_hash="1"))
+    one_order = estimated(fills.assign(order_hash="0x" + 64 * "1"))
     assert one_order["low_all_in_bps"].isna().all()
     whale = fills.assign(
-        notional=fills["notional"].where(fills["order_hash"] != "7", Decimal(10**9))
+        notional=fills["notional"].where(
+            fills["order_hash"] != f"0x{8:064x}", Decimal(10**9)
+        )
     )
     assert estimated(whale)["low_all_in_bps"].isna().all()

@@ -364,7 +364,7 @@ def test_only_takers_count_and_each_fill_once(trades, marks, by_side):
 def with_whale(seed: int) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Draw fills at both venues, all but a trace of their value from account 1, and outside prices, which are all 1."""
     fills = drawn(1500, seed, 1)
-    order = fills["order_hash"].astype(int)
+    order = fills["order_hash"].map(lambda text: int(text, 16) - 1)
     dice = np.random.default_rng(seed)
     scale = np.where(order % 40 == 0, 10 ** dice.integers(5, 9, len(fills)), 1)
     sizes = [one * int(times) for one, times in zip(fills["size"], scale, strict=True)]
@@ -495,7 +495,7 @@ def test_the_note_on_classes_reads_verdicts_not_names(trades, marks):
 def test_where_weights_decide_the_sign_the_verdict_is_undecided():
     """Of purchases the pool has most, and is cheaper by 10 bps; of sales the book has most, and is by 40."""
     fills = drawn(600, 5, 1)
-    order = fills["order_hash"].astype(int)
+    order = fills["order_hash"].map(lambda text: int(text, 16) - 1)
     is_pool = order % 2 == 0
     is_bought = order < 300
     cost = fills["fee_bps"] / 100 - 10.0 * (is_pool & is_bought)

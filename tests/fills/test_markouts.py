@@ -28,10 +28,19 @@ MARKET = {
 }
 
 
+def hash_of(number: int) -> str:
+    return f"0x{number:064x}"
+
+
+A = hash_of(0xA00)
+B = hash_of(0xB00)
+C = hash_of(0xC00)
+
+
 def trades(*rows: dict[str, Any], first: int = 0) -> pd.DataFrame:
     """Read fills of one ETH; each has its own id, from `first` on, and order unless it names others."""
     own = [
-        {"id": str(n), "orderHash": f"0x{n}", "blockId": "0"}
+        {"id": str(n), "orderHash": hash_of(n + 1), "blockId": "0"}
         for n in range(first, first + len(rows))
     ]
     return read(
@@ -63,18 +72,18 @@ def references(frame: Any) -> list[int | None]:
 def test_no_fill_is_priced_by_itself_its_other_side_or_its_order():
     both = trades(
         fill(1000, "90"),
-        fill(2000, "100", id="7", orderHash="0xa"),
-        fill(2000, "100", id="7", orderHash="0xb", side="BUY"),
-        fill(3000, "101", id="8", orderHash="0xa"),
-        fill(3000, "101", id="8", orderHash="0xc", side="BUY"),
+        fill(2000, "100", id="7", orderHash=A),
+        fill(2000, "100", id="7", orderHash=B, side="BUY"),
+        fill(3000, "101", id="8", orderHash=A),
+        fill(3000, "101", id="8", orderHash=C, side="BUY"),
         fill(4000, "95"),
     )
-    expected = {"0x0": None, "0xa": 90, "0xb": 90, "0xc": 100, "0x5": 101}
+    expected = {hash_of(1): None, A: 90, B: 90, C: 100, hash_of(6): 101}
     orders = both["order_hash"].tolist()
     assert references(lab.fills.all_in_cost(both, both)) == [
         expected[order] for order in orders
     ]
-    is_mine = both["order_hash"] == "0xa"
+    is_mine = both["order_hash"] == A
     mine = both[is_mine]
     # Moment and price say whose a price is, and of fills alone at a moment the other sides are all there is.
     thin = both[["created_at", "market", "price"]]
@@ -131,7 +140,7 @@ DRAWN: dict[str, st.SearchStrategy[Any]] = {
     "market": st.sampled_from(["A", "B", None]),
     "trade_id": st.one_of(st.none(), st.integers(0, 4)),
     "side": st.sampled_from(["BUY", "SELL", None]),
-    "order_hash": st.sampled_from(["0xa", "0xb", "0xc", None]),
+    "order_hash": st.sampled_from([A, B, C, None]),
     "fill_type": st.sampled_from(["amm", "dex", None]),
     "block_id": st.sampled_from([None, 0, 1, 2]),
     "index_in_block": st.sampled_from([None, 0, 1, 2]),
@@ -246,9 +255,9 @@ def test_prices_are_what_a_loop_over_all_of_them_finds(mine, others, known, with
 def test_fills_are_put_together_into_orders_before_they_are_compared():
     frame = trades(
         fill(1000, "100"),
-        fill(2000, "99", orderHash="0xa", feeAmount="99000"),
+        fill(2000, "99", orderHash=A, feeAmount="99000"),
         fill(2500, "500"),
-        fill(4500, "96", orderHash="0xa", size=str(2 * UNIT)),
+        fill(4500, "96", orderHash=A, size=str(2 * UNIT)),
         fill(5000, "10", orderHash=None, storageId="1"),
         fill(6000, "12", orderHash=None, storageId="2"),
     )
@@ -256,7 +265,7 @@ def test_fills_are_put_together_into_orders_before_they_are_compared():
         line["order_hash"]: line
         for line in result_rows(lab.fills.shortfall(frame.iloc[::-1]))
     }
-    order = found["0xa"]
+    order = found[A]
     assert (order["fills"], order["seconds_to_fill"]) == (2, 2.5)
     # One at 99 and two at 96, 291 in all.
     assert order["average_price"] == 97 * UNIT

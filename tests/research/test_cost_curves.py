@@ -304,7 +304,7 @@ def test_orders_that_are_all_alike_have_a_curve(trades):
     number = pd.Series(range(25))
     alike = pd.concat([taker] * len(number), ignore_index=True).assign(
         trade_id=number,
-        order_hash=number.astype(str),
+        order_hash=[f"0x{one + 1:064x}" for one in number],
         created_at=taker["created_at"].iloc[0].floor("h")
         + pd.to_timedelta(number, unit="s"),
     )

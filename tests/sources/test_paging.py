@@ -22,7 +22,9 @@ START = 1_600_000_000_000  # milliseconds
 
 
 def fill(number: int) -> list[Any]:
-    return row(id=str(number), createdAt=str(START + number), orderHash=f"0x{number:x}")
+    return row(
+        id=str(number), createdAt=str(START + number), orderHash=f"0x{number:064x}"
+    )
 
 
 def newest_first(size: int) -> Rows:
@@ -200,7 +202,7 @@ def test_a_count_that_pages_do_not_deliver_ends_in_incomplete_history(window, ro
 
 
 def test_rows_of_one_identity_with_two_contents_count_as_the_relayer_counts_them():
-    again = row(id="2", createdAt="1002", orderHash="0x2", size="7")
+    again = row(id="2", createdAt="1002", orderHash=f"0x{2:064x}", size="7")
     assert read(Ledger([fill(1), fill(2), again])) == {"1", "2"}
 
 
@@ -268,7 +270,7 @@ def identities(held):
         hash_identities(
             pa.array(ids, pa.int64()),
             pa.array(["SELL"] * len(ids), pa.string()),
-            pa.array([f"0x{number:x}" for number in ids], pa.string()),
+            pa.array([f"0x{number:064x}" for number in ids], pa.string()),
             pa.nulls(len(ids), pa.string()),
         )
     )

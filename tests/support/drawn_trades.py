@@ -10,7 +10,7 @@ import pandas as pd
 from support.questions import POOL
 from support.wire_rows import DECIMALS, NAMES, page, read, row
 
-HASHES = [f"0x{number:064x}" for number in range(20)]
+HASHES = [f"0x{number:064x}" for number in range(1, 21)]
 
 
 @functools.cache

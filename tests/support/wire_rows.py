@@ -90,6 +90,7 @@ def wire_rows(draw: st.DrawFn, numbers: bool = False) -> list[Any]:
     mantissa = draw(st.integers(1, 99_999))
     exponent = draw(st.integers(-8, -1))
     length = draw(st.sampled_from([7, 13, 14]))
+    order = draw(st.integers(0, 2**32))
     members = row(
         createdAt=str(draw(st.integers(1_420_070_400_000, 2_000_000_000_000))),
         id=str(draw(st.integers(0, 10**12))),
@@ -99,7 +100,8 @@ def wire_rows(draw: st.DrawFn, numbers: bool = False) -> list[Any]:
         market=draw(st.sampled_from(["", "AMM-"])) + name,
         feeAmount=str(fee),
         tokenId=str(quote if side == "BUY" else base),
-        storageId=str(draw(st.integers(0, 2**32))),
+        storageId=str(order),
+        orderHash=f"0x{order + 1:064x}",
         type=draw(st.sampled_from(["maker", "taker"])),
     )
     members = members[:length]

@@ -1,5 +1,6 @@
 """What stands for no order hash is none, for every function and in every frame."""
 
+import json
 from collections.abc import Callable
 from itertools import cycle, islice
 from typing import Any
@@ -11,7 +12,13 @@ from support.wire_rows import page, read, row
 
 import loopring_lab as lab
 
-PLACEHOLDERS = ["", "0x", "0" * 64, "0x" + "0" * 64]
+HASH = "0x" + "0aB9" * 16
+# The last are nearly hashes: one digit less, one more, another letter, white space, no 0x.
+PLACEHOLDERS = [
+    *("", " ", "0x", "0x0", "0", "null", "None", "nan", "N/A", "-", "unknown"),
+    *("0" * 64, "0x" + "0" * 64, "0x" + "0" * 40, "0X" + HASH[2:]),
+    *(HASH[:-1], HASH + "0", HASH[:-1] + "g", HASH + "\n", " " + HASH, HASH[2:]),
+]
 QUESTIONS: dict[str, Callable[[pd.DataFrame], Any]] = {
     "orders": lab.fills.orders,
     "compare_venues": lab.fills.compare_venues,
@@ -34,8 +41,29 @@ def test_answers_are_those_without_hashes(trades, question):
 
 
 def test_rows_have_none():
-    hashes = [*PLACEHOLDERS, "0x0a0"]
+    hashes = [*PLACEHOLDERS, HASH]
     rows = [row(id=str(n), orderHash=one) for n, one in enumerate(hashes, start=1)]
     frame = read([page(rows)], fill_type="dex").sort_values("trade_id")
-    assert frame["order_hash"].notna().tolist() == [False] * 4 + [True]
-    assert lab.anomalies(frame).empty
+    assert frame["order_hash"].dropna().tolist() == [HASH]
+    odd = lab.anomalies(frame)
+    assert odd["trade_id"].tolist() == list(range(1, len(hashes)))
+    assert (
+        odd["reason"]
+        .str.endswith("is not 0x and 64 hex digits that are not all 0")
+        .all()
+    )
+    kept = [json.loads(note)["orderHash"] for note in odd["extra"]]
+    assert kept == PLACEHOLDERS
+
+
+def test_one_hash_of_several_storage_ids_is_an_anomaly():
+    """An order has one storage id: several make its hash that of several orders, or none of them."""
+    other = "0x" + "1" * 64
+    orders = [(HASH, "2"), (HASH, "4"), (HASH, "2"), (other, "6"), (other, "6")]
+    rows = [
+        row(id=str(number), orderHash=order, storageId=storage_id)
+        for number, (order, storage_id) in enumerate(orders, start=1)
+    ]
+    odd = lab.anomalies(read([page(rows)], fill_type="dex"))
+    assert set(odd["trade_id"]) == {1, 2, 3}
+    assert set(odd["reason"]) == {"the order hash is that of several storage ids"}

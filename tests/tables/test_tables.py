@@ -543,9 +543,8 @@ def test_a_page_beyond_the_limits_is_refused_and_not_shown(got):
 
 def test_brackets_in_texts_are_no_nesting():
     looks_deep = '\\"[' * 500
-    assert read(page([row(orderHash=looks_deep)]))["order_hash"].tolist() == [
-        looks_deep
-    ]
+    found = read(page([row(orderHash=looks_deep)]))
+    assert json.loads(found["extra"][0])["orderHash"] == looks_deep
 
 
 LARGE = "1e1000000"
