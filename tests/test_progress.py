@@ -25,7 +25,7 @@ def test_a_finished_bar_is_not_saved():
     cell = nbformat.v4.new_code_cell(SOURCE)
     client = NotebookClient(
         nbformat.v4.new_notebook(cells=[cell]),
-        timeout=120,
+        timeout=600,
         kernel_name="python3",
     )
     messages: list[str] = []

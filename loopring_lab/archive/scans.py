@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -26,6 +25,8 @@ if TYPE_CHECKING:
 # Of a group in an exported file, so that readers of a time skip most of a large one, for 7 % more bytes; streams hand
 # over as many at once.
 ROWS_AT_ONCE = 1 << 16
+# Begins the name of the folder of an export that is not finished.
+UNFINISHED = "loopring-lab-export-"
 
 
 class CurrentTrades:
@@ -200,11 +201,9 @@ def export(file: StoredFile, folder: Path, wanted: RowFilter) -> int:
             )
         folder.parent.mkdir(parents=True, exist_ok=True)
         # Whole or not at all: it gets its name when everything is written.
-        partial = tempfile.TemporaryDirectory(
-            prefix=f"{folder.name}.", dir=folder.parent
-        )
-        with partial, file.reading() as connection:
-            written = Path(partial.name, "trades")
+        partial = session.unfinished(folder.parent, UNFINISHED)
+        with partial as place, file.reading() as connection:
+            written = place / "trades"
             pads.write_dataset(
                 connection.sql(query).to_arrow_reader(ROWS_AT_ONCE),
                 written,

@@ -207,23 +207,40 @@ def _make_spill_folder() -> Path:
         ) from None
     _hold(folder)
     atexit.register(_remove, folder, os.getpid())
-    _remove_abandoned(parent)
+    _remove_abandoned(parent, PREFIX)
     return folder
 
 
-def _hold(folder: Path) -> None:
-    """Lock a folder until this process ends, however it ends."""
-    if sys.platform != "win32":
-        # Some network disks have no locks; nobody else can lock a folder there either.
-        with suppress(OSError):
-            fcntl.flock(os.open(folder, os.O_RDONLY), fcntl.LOCK_EX)
+@contextmanager
+def unfinished(parent: Path, prefix: str) -> Iterator[Path]:
+    """Make a folder for what is not finished yet, without those that killed processes left under such a name."""
+    _remove_abandoned(parent, prefix)
+    with tempfile.TemporaryDirectory(prefix=prefix, dir=parent) as name:
+        folder = Path(name)
+        descriptor = _hold(folder)
+        try:
+            yield folder
+        finally:
+            if descriptor is not None:
+                os.close(descriptor)
 
 
-def _remove_abandoned(parent: Path) -> None:
+def _hold(folder: Path) -> int | None:
+    """Lock a folder until this process ends, however it ends, or closes the descriptor."""
+    if sys.platform == "win32":
+        return None
+    descriptor = os.open(folder, os.O_RDONLY)
+    # Some network disks have no locks; nobody else can lock a folder there either.
+    with suppress(OSError):
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+    return descriptor
+
+
+def _remove_abandoned(parent: Path, prefix: str) -> None:
     """Remove the folders that no process holds any more, as it was killed: they may have many GB."""
     if sys.platform == "win32":
         return
-    for folder in parent.glob(f"{PREFIX}*"):
+    for folder in parent.glob(f"{prefix}*"):
         # Those of other users, and those that are held, raise; a link is not followed.
         with suppress(OSError):
             descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)

@@ -296,7 +296,7 @@ def test_text_keeps_its_line_and_long_text_wraps():
 def run(*sources: str) -> list[list[str]]:
     """Run cells in a kernel; return the HTML of what each displayed."""
     made = [nbformat.v4.new_code_cell(source) for source in sources]
-    NotebookClient(nbformat.v4.new_notebook(cells=made), timeout=60).execute()
+    NotebookClient(nbformat.v4.new_notebook(cells=made), timeout=600).execute()
     return [[one["data"]["text/html"] for one in cell.outputs] for cell in made]
 
 

@@ -329,7 +329,7 @@ def test_concurrent_syncs_both_succeed_and_create_no_duplicates(tmp_path):
         for process in both:
             process.start()
         for process in both:
-            process.join(60)
+            process.join(600)
     assert [process.exitcode for process in both] == [0, 0]
     check(tmp_path / "a", *ledger.truth())
     assert Archive(tmp_path / "a").verify().empty

@@ -121,23 +121,22 @@ def test_there_is_no_word_for_the_key(small, tmp_path, capsys):
 def test_ctrl_c_leaves_a_valid_archive_and_says_how_to_go_on(tmp_path):
     ledger = Ledger(accounts=2, trades=420)
     path = tmp_path / "my archive"
-    with Relayer(ledger, Settings(latency=0.01)) as relayer:
+    with Relayer(ledger, Settings(latency=0.2)) as relayer:
         line = [*PROGRAM, *words(path, relayer, ledger)]
         env = os.environ | {"LOOPRING_API_KEY": relayer.api_key[:], "TQDM_DISABLE": "1"}
         process = subprocess.Popen(line, env=env, stderr=subprocess.PIPE, text=True)
-        deadline = time.monotonic() + 60
         while relayer.counts.requests["/user/trades"] < 7:
-            assert time.monotonic() < deadline
+            assert process.poll() is None
             time.sleep(0.01)
         process.send_signal(signal.SIGINT)
-        _, err = process.communicate(timeout=60)
+        _, err = process.communicate(timeout=600)
         assert process.returncode == 130
         assert "Traceback" not in err
         assert f"Resume with: loopring-lab sync '{path}' --account 20000" in err
         report = Archive(path).report()
         assert 0 < report["rows"].sum() < 840
         assert not report["complete"].all()
-        subprocess.run(line, env=env, timeout=60, capture_output=True, check=True)
+        subprocess.run(line, env=env, timeout=600, capture_output=True, check=True)
     check(path, *ledger.truth())
 
 

@@ -98,5 +98,5 @@ if child == 0:
 assert os.waitpid(child, 0)[1] == 0
 """
     words = [sys.executable, "-W", "ignore", "-c", code, str(archive._file.path), state]
-    said = subprocess.run(words, capture_output=True, text=True, timeout=60)
+    said = subprocess.run(words, capture_output=True, text=True, timeout=600)
     assert (said.stdout, said.stderr) == ("240\n", "")

@@ -1,6 +1,9 @@
 """One archive on every engine: the same digits as integer arithmetic, and the same frames."""
 
+import os
 import shutil
+import subprocess
+import sys
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -331,6 +334,36 @@ def test_an_export_of_nothing_is_refused_and_leaves_nothing(archive, tmp_path):
         archive.export(tmp_path / "out", since="2099-01-01")
     assert not isinstance(no.value, DiskRefused)
     assert [path.name for path in tmp_path.iterdir() if "out" in path.name] == []
+
+
+KILLED = """
+import os, signal, sys
+import pyarrow.dataset
+from loopring_lab.archive import Archive
+write = pyarrow.dataset.write_dataset
+def write_and_die(*args, **kwargs):
+    write(*args, **kwargs)
+    os.kill(os.getpid(), signal.SIGKILL)
+pyarrow.dataset.write_dataset = write_and_die
+Archive(sys.argv[1]).export(sys.argv[2])
+"""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="kills: run on Linux or macOS")
+def test_what_a_killed_export_left_goes_with_the_next_one(archive, tmp_path):
+    place = tmp_path / "exports"
+    mine = place / "out.backup"
+    mine.mkdir(parents=True)
+    words = [sys.executable, "-W", "ignore", "-c", KILLED]
+    files = [str(archive._file.path), str(place / "out")]
+    assert subprocess.run([*words, *files]).returncode == -9
+    [left] = set(place.iterdir()) - {mine}
+    assert list(left.rglob("*.parquet"))
+    # Long ago, so that no process can be about to lock it.
+    for folder in (left, mine):
+        os.utime(folder, (0, 0))
+    assert archive.export(place / "out") == 240
+    assert set(place.iterdir()) == {mine, place / "out"}
 
 
 @pytest.mark.parametrize("engine", ENGINES, indirect=True)

@@ -147,7 +147,7 @@ def test_another_user_reads_and_is_told_what_keeps_it_from_writing(archive, mode
     try:
         words = [sys.executable, "-W", "ignore", "-c", AS_A_USER, str(file)]
         said = subprocess.run(
-            words, capture_output=True, text=True, timeout=60, check=False
+            words, capture_output=True, text=True, timeout=600, check=False
         )
     finally:
         shutil.rmtree(folder)

@@ -24,7 +24,7 @@ from loopring_lab import cli
 from loopring_lab.cli import templates
 
 ROOT = Path(__file__).parents[2]
-PATIENCE = 60  # seconds that a process may take to answer or to end
+PATIENCE = 600  # seconds that a process may take to answer or to end
 
 
 class Process:

@@ -159,7 +159,7 @@ def test_the_folder_goes_at_the_end_also_after_ctrl_c(tmp_path):
         if stop is not None:
             assert len(list(tmp_path.iterdir())) == 1
             process.send_signal(stop)
-        said = process.communicate(timeout=60)
+        said = process.communicate(timeout=600)
         assert "Warning" not in said[1]
         assert not list(tmp_path.iterdir())
 
@@ -211,7 +211,7 @@ def test_a_forked_process_asks_on_a_database_of_its_own(trades, tmp_path):
         FORK,
     ]
     words += [str(tmp_path / "spilled"), str(tmp_path / "trades")]
-    ran = subprocess.run(words, capture_output=True, text=True, timeout=120)
+    ran = subprocess.run(words, capture_output=True, text=True, timeout=600)
     assert (ran.stdout, ran.stderr) == ("both answered\n", "")
     assert not list((tmp_path / "spilled").iterdir())
 

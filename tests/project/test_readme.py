@@ -48,7 +48,7 @@ def test_the_tour_pasted_whole_shows_its_tables_and_ends_in_a_picture():
     assert len(lines) <= 11
     assert lines[-1].startswith("lab.figures.")
     cell = nbformat.v4.new_code_cell(tour)
-    NotebookClient(nbformat.v4.new_notebook(cells=[cell]), timeout=120).execute()
+    NotebookClient(nbformat.v4.new_notebook(cells=[cell]), timeout=600).execute()
     kinds = [kind for output in cell.outputs for kind in output.get("data", {})]
     assert kinds.count("text/html") == tour.count("lab.show(") == 3
     assert "image/png" in cell.outputs[-1].data

@@ -21,7 +21,7 @@ class ApiClient:
     def get(self, path, key=None, **query):
         headers = {"X-API-KEY": self.relayer.api_key if key is None else key}
         url = self.relayer.base_url + "/api/v3" + path
-        return self.session.get(url, headers=headers, params=query, timeout=10)
+        return self.session.get(url, headers=headers, params=query, timeout=600)
 
     def trades(self, **query):
         answer = self.get(TRADES, **query)

@@ -128,7 +128,7 @@ def test_the_signed_url_is_what_the_client_sees(relayers):
     for host in (f"127.0.0.1:{port}", f"localhost:{port}", "relayer.example"):
         for scheme in ("http", "https"):
             signature = request_signature(f"{scheme}://{host}", key, ACCOUNT)
-            connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
+            connection = http.client.HTTPConnection("127.0.0.1", port, timeout=600)
             connection.request(
                 "GET",
                 f"/api/v3/apiKey?accountId={ACCOUNT}",
@@ -228,11 +228,11 @@ def test_a_posted_request_replaces_the_api_key(relayers):
         text = protocol.request_message("POST", url, body)
         headers = {"X-API-SIG": protocol.sign_request(key.secret, text)}
         made.append(
-            requests.post(url, json=body, headers=headers, timeout=60).json()["apiKey"]
+            requests.post(url, json=body, headers=headers, timeout=600).json()["apiKey"]
         )
         assert (
             requests.post(
-                url, json={"accountId": OTHER}, headers=headers, timeout=60
+                url, json={"accountId": OTHER}, headers=headers, timeout=600
             ).json()["resultInfo"]["code"]
             == 104005
         )
@@ -246,7 +246,7 @@ def test_a_posted_request_replaces_the_api_key(relayers):
     )
     signed = {"X-API-SIG": "0x00"}
     for wrong in ("", "[]", "{}", '{"accountId": "x"}', '{"accountId": 1, "more": 1}'):
-        answer = requests.post(url, data=wrong, headers=signed, timeout=60)
+        answer = requests.post(url, data=wrong, headers=signed, timeout=600)
         assert answer.json()["resultInfo"]["code"] == 100001
 
 
@@ -315,7 +315,7 @@ def test_difficult_accounts_are_named_and_as_they_are_said_to_be(relayers, poste
         requests.get(
             f"{relayer.base_url}/api/wallet/v3/wallet/type",
             params={"wallet": one["owner"]},
-            timeout=60,
+            timeout=600,
         ).json()["data"]
         for one in (empty, counterfactual, contract, poor)
     ]

@@ -166,7 +166,7 @@ def test_batches_are_answered_in_one_list():
 def test_other_data_and_other_exchanges_have_no_chain():
     with Relayer(World(seed=2, size=0.001)) as relayer:
         asked = body("eth_chainId")
-        answer = requests.post(relayer.rpc_url, json=asked, timeout=10).json()
+        answer = requests.post(relayer.rpc_url, json=asked, timeout=600).json()
     assert "seed 2, size 0.001 has no chain" in answer["error"]["message"]
     assert ask("eth_chainId", exchange="0x" + 40 * "1")[0] == -32000
     assert World(seed=2).chain is None

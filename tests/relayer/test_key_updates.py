@@ -187,11 +187,10 @@ def test_the_worker_does_it_by_itself(relayers, posters):
     before = set(threading.enumerate())
     relayer = relayers(update_seconds=0.005)
     poster = posters(relayer)
-    deadline = time.monotonic() + 60
     for nonce in range(1, 11):
         assert poster.send(signed_update(relayer, ACCOUNT, nonce))[0] == 200
         while (account := get_json(relayer, "/account", accountId=ACCOUNT))["frozen"]:
-            assert time.monotonic() < deadline
+            time.sleep(0.001)
         assert (
             account["nonce"] == nonce + 1
         )  # nobody sees it thawed and not yet updated

@@ -17,7 +17,7 @@ def port_of(relayer):
 
 
 def status(relayer, host, path=f"{API}/exchange/info"):
-    connection = http.client.HTTPConnection("127.0.0.1", port_of(relayer), timeout=60)
+    connection = http.client.HTTPConnection("127.0.0.1", port_of(relayer), timeout=600)
     connection.putrequest("GET", path, skip_host=True)
     for value in host:
         connection.putheader("Host", value)
@@ -89,7 +89,7 @@ def test_odd_bytes_leave_no_trace_and_do_no_harm(relayers, capfd, caplog):
     relayer = relayers()
     for data in odd_requests(port_of(relayer)):
         with socket.create_connection(
-            ("127.0.0.1", port_of(relayer)), timeout=60
+            ("127.0.0.1", port_of(relayer)), timeout=600
         ) as stream:
             try:
                 stream.sendall(data)
@@ -99,7 +99,7 @@ def test_odd_bytes_leave_no_trace_and_do_no_harm(relayers, capfd, caplog):
                 continue
         assert answer[:10] in (b"HTTP/1.1 2", b"HTTP/1.1 4", b""), data[:100]
     assert (
-        requests.get(f"{relayer.base_url}{API}/exchange/info", timeout=60).status_code
+        requests.get(f"{relayer.base_url}{API}/exchange/info", timeout=600).status_code
         == 200
     )
     assert capfd.readouterr() == ("", "")

@@ -53,7 +53,7 @@ class SampleClient:
             if params:
                 path += "?" + urlencode(params)
         answer = requests.get(
-            self.host + path, headers=headers, params=params, data={}, timeout=60
+            self.host + path, headers=headers, params=params, data={}, timeout=600
         )
         assert answer.status_code == 200, answer.text
         return answer.json()
@@ -120,7 +120,7 @@ def test_equal_parameters_may_repeat(serve, query):
     url = f"{client.relayer.base_url}/api/v3/user/trades?"
     once = "&".join(dict.fromkeys(query.split("&")))
     answers = [
-        requests.get(url + each, headers=headers, timeout=60) for each in (query, once)
+        requests.get(url + each, headers=headers, timeout=600) for each in (query, once)
     ]
     assert answers[0].status_code == 200
     assert answers[0].content == answers[1].content
@@ -179,12 +179,12 @@ def test_nobody_owns_a_pool(relayers):
     relayer.add_account(idle, "0x" + 40 * "1")
     query = {"owner": World().pool_owners()[idle]}
     answer = requests.get(
-        f"{relayer.base_url}/api/v3/account", params=query, timeout=60
+        f"{relayer.base_url}/api/v3/account", params=query, timeout=600
     )
     assert answer.json()["resultInfo"]["code"] == 101001
     answer = requests.get(
         f"{relayer.base_url}/api/v3/apiKey?accountId={pool}",
         headers={"X-API-SIG": "0x" + 192 * "1"},
-        timeout=60,
+        timeout=600,
     )
     assert answer.json()["resultInfo"]["code"] == 104003

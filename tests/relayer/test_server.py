@@ -33,7 +33,7 @@ def test_start_and_stop_twice_leave_nothing(world, relayer_threads):
         assert relayer.start() is relayer.start()
         assert (
             requests.get(
-                relayer.base_url + "/api/v3/mix/markets", timeout=60
+                relayer.base_url + "/api/v3/mix/markets", timeout=600
             ).status_code
             == 200
         )
@@ -53,17 +53,16 @@ def test_stop_does_not_wait_for_waiting_clients(world, relayer_threads):
 
     def wait():
         try:
-            requests.get(relayer.base_url + "/api/v3/mix/markets", timeout=120)
+            requests.get(relayer.base_url + "/api/v3/mix/markets", timeout=600)
         except requests.ConnectionError as error:
             errors.append(error)
 
     client = threading.Thread(target=wait)
     client.start()
-    deadline = time.monotonic() + 60
-    while not relayer.counts.requests and time.monotonic() < deadline:
+    while not relayer.counts.requests:
         time.sleep(0.001)
     relayer.stop()
-    client.join(60)
+    client.join(600)
     assert len(errors) == 1
     assert not relayer_threads()
 
@@ -72,7 +71,7 @@ def test_works_inside_a_running_event_loop(world):
     async def inside():
         with Relayer(world) as relayer:
             return await asyncio.to_thread(
-                requests.get, relayer.base_url + "/api/v3/mix/markets", timeout=60
+                requests.get, relayer.base_url + "/api/v3/mix/markets", timeout=600
             )
 
     assert asyncio.run(inside()).status_code == 200
@@ -128,8 +127,9 @@ def test_run_forever_ends_at_ctrl_c():
     ) as process:
         address = process.stdout.readline().strip()
         assert (
-            requests.get(address + "/api/v3/mix/markets", timeout=60).status_code == 200
+            requests.get(address + "/api/v3/mix/markets", timeout=600).status_code
+            == 200
         )
         process.send_signal(signal.SIGINT)
-        out, err = process.communicate(timeout=10)
+        out, err = process.communicate(timeout=600)
     assert (process.returncode, out, err) == (0, "", "")

@@ -25,9 +25,9 @@ def named(answer):
 @pytest.mark.parametrize("faults", [{}, {"429": 1}, {"500": 1}])
 def test_every_response_names_the_data(world, faults):
     with Relayer(world, Settings(faults=faults)) as relayer:
-        answers = [requests.get(relayer.base_url + path, timeout=60) for path in PATHS]
+        answers = [requests.get(relayer.base_url + path, timeout=600) for path in PATHS]
         answers.append(
-            requests.delete(relayer.base_url + "/api/v3/account", timeout=60)
+            requests.delete(relayer.base_url + "/api/v3/account", timeout=600)
         )
     expected = {"name": "synthetic world, seed 1, size 0.05", "synthetic": True}
     assert [named(answer) for answer in answers] == [expected] * len(answers)

@@ -58,7 +58,7 @@ def runs(python):
         return False
     return (
         subprocess.run(
-            [python, "--version"], capture_output=True, timeout=60, check=False
+            [python, "--version"], capture_output=True, timeout=600, check=False
         ).returncode
         == 0
     )
@@ -98,7 +98,7 @@ def test_every_python_gives_the_same_bytes(python):
         str(Path(loopring_lab.__file__).parent),
     ]
     found = subprocess.run(
-        command, capture_output=True, text=True, timeout=60, check=False
+        command, capture_output=True, text=True, timeout=600, check=False
     )
     assert (found.stdout, found.stderr) == (SMALL_DIGEST, "")
 

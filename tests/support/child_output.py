@@ -41,6 +41,6 @@ def on_a_terminal(
             seen += chunk
     except OSError:
         pass  # the terminal is closed when the program ends
-    code = process.wait(60)
+    code = process.wait(600)
     os.close(ours)
     return code, seen

@@ -78,7 +78,7 @@ def get(
     relayer: Relayer, path: str, headers: dict[str, Any] | None = None, **query
 ) -> requests.Response:
     return requests.get(
-        relayer.base_url + "/api/v3" + path, params=query, headers=headers, timeout=60
+        relayer.base_url + "/api/v3" + path, params=query, headers=headers, timeout=600
     )
 
 
@@ -99,7 +99,7 @@ class Poster:
 
     def __init__(self, relayer: Relayer):
         self._address = relayer.base_url.removeprefix("http://")
-        self._connection = http.client.HTTPConnection(self._address, timeout=60)
+        self._connection = http.client.HTTPConnection(self._address, timeout=600)
 
     def post(self, body: bytes, headers: list[tuple[str, bytes]]) -> tuple[int, Any]:
         connection = self._connection

@@ -80,7 +80,7 @@ class KeyUpdateSetup:
     @property
     def source(self) -> dict[str, str]:
         """The header in which the relayer names its data."""
-        answer = requests.get(f"{self.relayer.base_url}/api/v3/timestamp", timeout=60)
+        answer = requests.get(f"{self.relayer.base_url}/api/v3/timestamp", timeout=600)
         return {"X-Loopring-Lab-Source": answer.headers["X-Loopring-Lab-Source"]}
 
     @contextmanager

@@ -63,7 +63,7 @@ def silent(
             name: text for name, text in request.headers.items() if name == "x-api-key"
         }
         url = relayer.base_url + request.path.removeprefix(path)
-        found = requests.get(url, headers=passed, timeout=60)
+        found = requests.get(url, headers=passed, timeout=600)
         return Answer(
             found.status_code, found.content, {} if stated is None else {HEADER: stated}
         )

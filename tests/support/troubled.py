@@ -80,7 +80,7 @@ def passed_on(base_url: str, request: Request) -> Answer:
         base_url + request.path,
         headers=headers,
         data=request.body,
-        timeout=60,
+        timeout=600,
     )
     named = {name: found.headers[name] for name in (SOURCE,) if name in found.headers}
     return Answer(found.status_code, found.content, named)

@@ -15,7 +15,7 @@ from loopring_lab.widgets.panel import CodePanel
 from loopring_lab.widgets.table_view import TableView
 
 SMALL = 10083
-SECONDS = 30
+SECONDS = 600
 
 
 class Gated(Transport):

@@ -9,7 +9,7 @@ import pytest
 from loopring_lab.errors import LabError
 from loopring_lab.widgets.background import Background
 
-SECONDS = 20
+SECONDS = 600
 
 
 class Keeping(Background):

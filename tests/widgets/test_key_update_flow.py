@@ -21,7 +21,7 @@ from loopring_lab.errors import KeyUpdateError, LabError
 from loopring_lab.widgets import KeyUpdateWizard
 from loopring_lab.widgets.key_update import KeyUpdateFlow
 
-SECONDS = 30
+SECONDS = 600
 STRANGER = 11375
 
 

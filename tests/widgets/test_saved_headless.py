@@ -48,7 +48,7 @@ STEP = re.compile(r"<li><b>(\w+)</b>(.*?)</li>(?=<li><b>|</ol>)", re.DOTALL)
 def notebook():
     cells = [nbformat.v4.new_code_cell(source) for source in CELLS.values()]
     notebook = nbformat.v4.new_notebook(cells=cells)
-    NotebookClient(notebook, timeout=120, kernel_name="python3").execute()
+    NotebookClient(notebook, timeout=600, kernel_name="python3").execute()
     return notebook
 
 

@@ -81,7 +81,7 @@ def test_what_is_handed_over_is_not_saved(way, tmp_path):
     )
     done = subprocess.run(
         [sys.executable, "-m", *WAYS[way], *ending],
-        cwd=tmp_path, env=dict(os.environ) | own | secrets | plain, capture_output=True, text=True, timeout=120,
+        cwd=tmp_path, env=dict(os.environ) | own | secrets | plain, capture_output=True, text=True, timeout=600,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     files = {
