@@ -460,8 +460,8 @@ class Store:
 
         Examples
         --------
-        >>> store.copy(folder / "backup.duckdb").report()["blocks"].tolist()
-        [1]
+        >>> len(store.copy(folder / "backup.duckdb").blocks().raw)
+        1
         """
         self.file.database.copy(path)
         return Store(path)

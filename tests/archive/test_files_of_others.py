@@ -135,7 +135,7 @@ def test_a_store_that_holds_more_is_read_and_never_written(
     with pytest.raises(NotAnArchive, match=rf"{named}.*store\.copy\(path\)"):
         Store(file).import_files(again)
     assert file.read_bytes() == body
-    assert Store(file).report()["blocks"].tolist() == [1]
+    assert Store(file).report()["blocks"].sum() == 1
     clean = Store(file).copy(tmp_path / "clean.duckdb")
     assert clean.import_files(again).attrs["added"] == 0
     assert clean.blocks().raw == store.blocks().raw
