@@ -63,7 +63,7 @@ def _save(client, folder):
     """Save the history of one account as a recording."""
     tokens, markets = client.listings()
     answers = {"tokens": tokens, "markets": markets}
-    [page] = client.pages([(ACCOUNT, "dex")])
+    page, *_ = client.pages([(ACCOUNT, "dex")])
     return save(folder, answers | {f"trades/{ACCOUNT}-dex": page.body})
 
 
