@@ -121,4 +121,5 @@ def test_what_raises_on_floats_raises_on_amounts(operation, exact, floats):
 def test_few_operations_raise():
     assert len(OPERATIONS) > 355
     assert set(OPERATIONS) > FAST
-    assert len(RAISES) + len(ON_FLOATS_TOO) <= 12
+    # Five of them are writers of floats, which raise on purpose.
+    assert len(RAISES) + len(ON_FLOATS_TOO) <= 16
