@@ -1,4 +1,4 @@
-"""Flip 1,000 bits of an archive and its log, one at a time; open 300 files that were made to do harm.
+"""Flip 1,000 bits of an archive and its log, one at a time; read 300 files that were made to do harm, and write to them.
 
 Run: python benchmarks/bench_archive_damage.py [flips] [files]
 """
@@ -14,7 +14,13 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
-from support.file_trials import flip_bits, hostile_files, make_archive, open_all
+from support.file_trials import (
+    flip_bits,
+    hostile_files,
+    make_archive,
+    open_all,
+    write_to,
+)
 
 
 def harm(
@@ -27,7 +33,7 @@ def harm(
     ways[name](path)
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     began = time.process_time()
-    ended = open_all(path)
+    ended = f"{open_all(path)}, then {write_to(path)}"
     grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
     return name, ended, time.process_time() - began, grown >> 10
 

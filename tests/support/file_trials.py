@@ -244,6 +244,13 @@ def hostile_files(  # noqa: C901 - a list
         shutil.copy(good, path)
         Path(f"{path}.wal").symlink_to(canary)
 
+    def text_as(suffix):
+        def make(path):
+            shutil.copy(good, path)
+            Path(f"{path}.{suffix}").write_text("my notes\n" * 100)
+
+        return make
+
     def linked_folder(path):
         shutil.copy(good, path)
         Path(f"{path}.tmp").symlink_to(canary.parent)
@@ -276,9 +283,43 @@ def hostile_files(  # noqa: C901 - a list
         "a view of an attached database": altered(
             f"ATTACH '{other}' AS other", "CREATE OR REPLACE TABLE other.t AS SELECT 1 AS a", "CREATE OR REPLACE VIEW trades AS FROM other.t"),
         "rows without numbers": altered(f"INSERT INTO rows BY NAME ({rows.replace('*', '* REPLACE (NULL AS trade_id, NULL AS side)')} LIMIT 5)"),
+        "a trigger": altered(
+            "CREATE TRIGGER doubling AFTER INSERT ON syncs FOR EACH STATEMENT UPDATE rows SET size = size * 2"),
+        "a trigger that copies": altered(
+            "CREATE TRIGGER renaming AFTER INSERT ON syncs FOR EACH STATEMENT UPDATE source SET name = 'mainnet', synthetic = FALSE"),
+        "a sequence": altered("CREATE SEQUENCE numbers"), "a type": altered("CREATE TYPE mood AS ENUM ('good')"),
+        "another schema": altered("CREATE SCHEMA other", "CREATE TABLE other.rows AS FROM rows"),
+        "a further table": altered("CREATE TABLE more AS SELECT 1 AS a"), "a further view": altered(f"CREATE VIEW more AS FROM read_text('{canary}')"),
+        "an index": altered("CREATE INDEX more ON rows (account_id)"), "a unique index": altered("CREATE UNIQUE INDEX more ON rows (account_id, trade_id, fill_type, version)"),
+        "a default": altered("ALTER TABLE syncs ALTER gone SET DEFAULT 5"), "a check": altered(
+            "CREATE OR REPLACE TABLE blocks (block_id BIGINT NOT NULL, rows BIGINT NOT NULL, imported_at TIMESTAMPTZ NOT NULL, CHECK (rows < 0))"),
+        "a text as its log": text_as("wal"), "a text as the log of a checkpoint": text_as("wal.checkpoint"),
         "huge amounts": altered("UPDATE rows SET size = 170141183460469231731687303715884105727"),
         "times beyond the calendar": altered("UPDATE syncs SET synced_at = '290000-01-01'"),
     }  # fmt: skip
+
+
+def write_to(path: Path) -> str:
+    """Add rows to a file; return how that ended. AssertionError if a file that is refused is changed."""
+    body = path.read_bytes()
+    names = sorted(path.parent.iterdir())
+    held = ""
+    try:
+        file = Archive(path)._file
+        held = str(file.source())
+        with file.writing(Source("ledger", True)) as connection:
+            merge.add(connection, made_rows(0), imported=False)
+    except LabError as error:
+        assert path.read_bytes() == body, f"{path}: refused, and changed"
+        assert sorted(path.parent.iterdir()) == names
+        return type(error).__name__
+    # Nothing that was in the file had a say in what was written.
+    sizes = Archive(path).query(
+        f"SELECT count(*) AS held FROM rows WHERE size = trade_id * 7919 AND trade_id < {BATCH}"
+    )
+    assert sizes["held"][0] == BATCH
+    assert held in ("None", str(Archive(path)._file.source()))
+    return "written"
 
 
 def open_all(path: Path) -> str:
