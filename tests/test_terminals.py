@@ -175,3 +175,23 @@ def test_a_key_spelled_with_escapes_of_json_is_taken_out():
     # Of an answer that holds no secret every byte stays, and two backslashes are no escape.
     other = rb'{"url": "https:\/\/host\u002fpath", "text": "\\u0061\u00e9\ud83d\ude00"}'
     assert redact(other) == other
+
+
+def test_a_source_file_that_is_a_link_shows_nothing_of_what_it_points_at(tmp_path):
+    for secret in (f"{KEY} is no JSON", f'["{KEY}"]', f'{{"token": "{KEY}"}}'):
+        mine = tmp_path / "mine"
+        mine.write_text(secret)
+        folder = tmp_path / "recording"
+        folder.mkdir(exist_ok=True)
+        (folder / "source.json").unlink(missing_ok=True)
+        (folder / "source.json").symlink_to(mine)
+        row = '["1672057857793", "1", "BUY", "41000000000000000000", "6.1E-4", "LRC-ETH", "0"]'
+        file = folder / "10083-dex.json"
+        file.write_text(f'{{"totalNum": 1, "trades": [{row}]}}')
+
+        def read(file: Path = file) -> object:
+            return lab.connect(recording=file)
+
+        with pytest.raises(errors.UnexpectedAnswer, match=r"source\.json") as raised:
+            read()
+        assert KEY not in str(raised.value)

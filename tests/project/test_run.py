@@ -218,3 +218,11 @@ def test_the_users_python_settings_stay_outside(monkeypatch):
     variables = load().environment()
     assert "PYTHONPATH" not in variables
     assert variables["PATH"].split(os.pathsep)[0] == str(load().BIN)
+
+
+def test_the_hosted_workflow_runs_known_commits_of_actions_also_on_a_schedule():
+    text = (ROOT / ".github" / "workflows" / "tests.yml").read_text(encoding="utf-8")
+    used = re.findall(r"uses: (\S+)", text)
+    assert len(used) == 6
+    assert all(re.fullmatch(r"actions/[a-z-]+@[0-9a-f]{40}", one) for one in used)
+    assert re.search(r"^  schedule:\n    - cron: ", text, re.MULTILINE)
