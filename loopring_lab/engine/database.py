@@ -110,7 +110,10 @@ _BUSY = re.compile(
     r"Unique file handle conflict|Conflicting lock(?:.*PID (\d+))?", re.DOTALL
 )
 # What a block or an entry of the log brings about that is not as it was written.
-_DAMAGE = r"^Corrupt|^(Serialization|INTERNAL|FATAL) Error|^IO Error: .*(checksum|orrupt|read enough|WAL\b)"
+_DAMAGE = (
+    r"^Corrupt|^Failure while replaying WAL"
+    r"|^(Serialization|INTERNAL|FATAL) Error|^IO Error: .*(checksum|orrupt|read enough|WAL\b)"
+)
 # What DuckDB's errors say, and the error that says it to a user. Any other is passed on in DuckDB's words.
 _WORDS: tuple[tuple[str, type[ArchiveError], str], ...] = (
     ("WAL checkpoint iteration does not match", NotAnArchive,
