@@ -35,6 +35,8 @@ DOORS: dict[tuple[str, str], Callable[[Any], object]] = {
         "a.duckdb"
     ).import_pages([path]),
     ("Archive.export", "folder"): lambda path: lab.Archive("a.duckdb").export(path),
+    ("Archive.copy", "path"): lambda path: lab.Archive("a.duckdb").copy(path),
+    ("Store.copy", "path"): lambda path: lab.rollup.Store("b.duckdb").copy(path),
     ("Store", "path"): lambda path: lab.rollup.Store(path).blocks(),
     ("Store.import_files", "paths"): lambda path: lab.rollup.Store(
         "b.duckdb"

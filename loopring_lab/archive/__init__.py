@@ -589,6 +589,7 @@ class Archive:
         >>> backup.report()["rows"].tolist()
         [689, 11]
         """
+        path = hide_addresses(path)
         self._file.copy(path)
         return Archive(path)
 

@@ -463,6 +463,7 @@ class Store:
         >>> len(store.copy(folder / "backup.duckdb").blocks().raw)
         1
         """
+        path = hide_addresses(path)
         self.file.database.copy(path)
         return Store(path)
 
