@@ -14,7 +14,7 @@ from matplotlib.ticker import MaxNLocator
 from loopring_lab import fills
 from loopring_lab.amounts.display import format_amount
 from loopring_lab.engine.ask import given
-from loopring_lab.engine.estimates import FEWEST, quantile
+from loopring_lab.engine.clusters import LEAST_CLUSTERS
 from loopring_lab.engine.groups import Keys, keys_of, literal, several
 from loopring_lab.errors import LabError
 from loopring_lab.figures import axis, style
@@ -44,9 +44,8 @@ from loopring_lab.figures.words import (
     format_number,
     trade_count,
 )
-from loopring_lab.fills.estimands import ALL_TAKERS, EVERYBODY
 from loopring_lab.fills.markouts import HORIZONS
-from loopring_lab.fills.prices import cost_of
+from loopring_lab.fills.prices import OWN_TRADES, cost_of
 from loopring_lab.fills.sizes import size_profile
 
 # Widths of bins, times a power of ten.
@@ -56,14 +55,13 @@ FEWEST_BINS = 10
 MOST_BINS = 40
 # Interquartile ranges beyond which values are not drawn: Tukey's outer fence (Exploratory Data Analysis, 1977).
 FENCE = 3
-BAR = 0.2  # of a line: half the height of the bar at a second estimate
-# Parts by size, and how many fills with a cost each of them should have: twice FEWEST, as two venues share them.
+# Parts by size, and how many fills with a cost each of them should have, as two venues share them.
 MOST_PARTS = 10
 FEWEST_PARTS = 3
 FILLS_PER_PART = 40
-INTERVAL = "value-weighted mean with 95 % interval (clustered by order)"
-HOLLOW = f"hollow: no interval, under {FEWEST} fills or effective orders"
-ALONE = f"line alone: under {FEWEST} effective orders"
+INTERVAL = "mean by value, 95 % interval (widest of accounts, days, weeks)"
+HOLLOW = f"hollow: no interval, under {LEAST_CLUSTERS} accounts"
+ALONE = f"line alone: under {LEAST_CLUSTERS} accounts"
 # How far the line at a mean reaches, in parts of the highest bar: its text stands above that.
 MEAN_HEIGHT = 1.15
 # Columns between points of different groups.
@@ -94,8 +92,8 @@ def price_gaps(
     -------
     matplotlib.figure.Figure
         Histograms of ``worse_bps`` of `fills.price_gap`, one upwards and one downwards, each in percent of
-        its matched fills, with the value-weighted mean and its 95 % interval, which fewer than 20 effective
-        orders do not have. Outliers beyond three interquartile ranges are not drawn; the note under the title
+        its matched fills, with the value-weighted mean and its 95 % interval, which fewer than 8 accounts
+        do not have. Outliers beyond three interquartile ranges are not drawn; the note under the title
         counts them.
 
     Raises
@@ -191,8 +189,7 @@ def cost_curve(
     matplotlib.figure.Figure
         The value-weighted mean of ``all_in_bps`` of `fills.all_in_cost` for each fill type and quantile,
         with its 95 % interval and the number of fills: ten quantiles, or as few as three where few fills have a
-        cost, so that each has about forty. A hollow mark rests on fewer than 20 fills or effective orders, and
-        has no interval.
+        cost, so that each has about forty. A hollow mark rests on fewer than 8 accounts, and has no interval.
 
     Raises
     ------
@@ -278,10 +275,9 @@ def venue_differences(
     Returns
     -------
     matplotlib.figure.Figure
-        ``difference_bps`` of `fills.compare_venues`, in which cells weigh by all their value, with its 95 % interval,
-        the number of matched fills and the ``verdict``: all fills together on top, then each group. A hollow mark is
-        undecided. A thin line is the group's interval if all groups are to hold at once (Bonferroni), and a bar
-        ``overlap_bps``, the difference in which cells weigh by what both venues have.
+        ``difference_bps`` of `fills.compare_venues` with its interval, the number of matched fills and the ``verdict``:
+        all fills together on top, with their 95 % interval, then each group. Intervals and verdicts of groups are such
+        that at 95 % all of them hold at once (Bonferroni). A hollow mark is undecided.
 
     Raises
     ------
@@ -292,39 +288,41 @@ def venue_differences(
     --------
     >>> trades = client.trades(account_id=10083, since="2022-12-01")
     >>> lab.figures.venue_differences(trades, prices=client.outside_prices(trades))
-    <Figure size 900x344 with 1 Axes>
+    <Figure size 900x256 with 1 Axes>
     """
     caller = "lab.figures.venue_differences"
     names = list(keys_of(given(trades, caller), by).names)
     overall = as_pandas(fills.compare_venues(trades, prices, None, horizon))
-    table = as_pandas(fills.compare_venues(trades, prices, names, horizon))
-    # Groups of one venue only have no difference.
-    known = table.dropna(subset=["difference_bps"])
     if overall["difference_bps"].isna().all():
         raise LabError(
-            f"{caller}: no taker fills of both venues in the same market, side and size class. Combine the "
+            f"{caller}: no taker fills of both venues in the same market, side, size class and week. Combine the "
             "trades of several accounts, with lab.fills.with_roles where roles are not known."
         )
-    rows = all_and_groups(overall, _with_simultaneous(known), names, "fills")
-    with_interval = rows.loc[rows["low_bps"].notna(), "cluster"]
-    clusters = " or ".join(dict.fromkeys(with_interval)) or "order"
-    note = f"by all value of a cell, with 95 % interval (clustered by {clusters}); hollow: undecided"
-    note += "\nbar: by overlap; thin: all groups at once (Bonferroni)"
-    whose = rows["whose"].iloc[0]
-    if whose not in (ALL_TAKERS, EVERYBODY):
-        whose = f"takers of class {whose}"
-    note += f"\n{whose}; at {rows['reference'].iloc[0]} {horizon} after the end of each order"
+    table = as_pandas(fills.compare_venues(trades, prices, names, horizon))
+    # Bonferroni: each of m intervals misses with a chance of 0.05 / m.
+    count = int(table["low_bps"].notna().sum())
+    if count > 1:
+        level = 1 - 0.05 / count
+        table = as_pandas(fills.compare_venues(trades, prices, names, horizon, level))
+    # Groups of one venue only have no difference.
+    known = table.dropna(subset=["difference_bps"])
+    rows = all_and_groups(overall, known, names, "fills")
+    note = "95 % interval, widest of accounts, days and weeks"
+    if count > 1:
+        note += "; those of groups hold all at once"
+    reference = rows["reference"].iloc[0]
+    note += f"\nhollow: undecided; {reference} {horizon} after the end of each order"
+    if reference == OWN_TRADES:
+        note += ", which pull differences towards 0"
     if len(known) > MOST_LINES:
         note += f"; the {MOST_LINES} of {len(known)} with most fills"
-    note += pulled(rows)
     title = f"AMM pool minus order book, like with like{by_names(names)}"
 
     def say(row: dict[Any, Any]) -> str:
         counts = (
             f"{format_count(row['fills'])} of {format_count(row['orders'], 'order')}"
         )
-        overlap = f"by overlap: {format_bps(row['overlap_bps'])}"
-        return f"{row['group']}: {format_estimate(row)}\n{overlap}\ncheaper: {row['verdict']}\n{counts}"
+        return f"{row['group']}: {format_estimate(row)}\ncheaper: {row['verdict']}\n{counts}"
 
     with drawing(
         trades,
@@ -333,21 +331,6 @@ def venue_differences(
         note,
         rows=len(rows),
     ) as axes:
-        axes.hlines(
-            range(len(rows)),
-            rows["simultaneous_low_bps"],
-            rows["simultaneous_high_bps"],
-            color=style.GREY,
-            linewidth=0.6,
-        )
-        places = np.arange(len(rows))
-        axes.vlines(
-            rows["overlap_bps"],
-            places - BAR,
-            places + BAR,
-            color=style.GREY,
-            linewidth=1.6,
-        )
         marks = style.draw_rows(axes, rows.rename(columns=ESTIMATE), say)
         axes.set_xlabel(
             "difference in all-in cost (basis points; left of 0: the pool is cheaper)"
@@ -358,17 +341,6 @@ def venue_differences(
         }
         style.text_columns(axes, pd.DataFrame(texts))
     return keep(axes, rows, marks)
-
-
-def _with_simultaneous(groups: pd.DataFrame) -> pd.DataFrame:
-    """Add intervals that hold for all groups at once: Bonferroni, each at 1 - 0.05 / groups."""
-    count = max(1, int(groups["low_bps"].notna().sum()))
-    wider = quantile(1 - 0.05 / count) / quantile(0.95)
-    middle = groups["difference_bps"]
-    return groups.assign(
-        simultaneous_low_bps=middle - (middle - groups["low_bps"]) * wider,
-        simultaneous_high_bps=middle + (groups["high_bps"] - middle) * wider,
-    )
 
 
 def markouts(
@@ -394,8 +366,7 @@ def markouts(
     matplotlib.figure.Figure
         The value-weighted mean of ``realized_bps`` of `fills.markouts` for each fill type and horizon, with
         its 95 % interval and the number of fills, and that of ``effective_bps`` as a faint line; between the
-        two lies the price impact. A hollow mark rests on fewer than 20 fills or effective orders, and has no
-        interval.
+        two lies the price impact. A hollow mark rests on fewer than 8 accounts, and has no interval.
 
     Raises
     ------
@@ -429,7 +400,7 @@ def markouts(
     names = [str(horizon) for horizon in horizons]
     table["place"] = table["horizon"].map(names.index)
     points = weighted(table, "realized_bps")
-    note = f"{INTERVAL}; faint: effective cost; counted above each point\nat {table['reference'].iloc[0]}"
+    note = f"{INTERVAL}; faint: effective cost\ncounted above each point; at {table['reference'].iloc[0]}"
     note += _caveats(points)
     headings = [f"{name} after the fill" for name in names]
     with drawing(

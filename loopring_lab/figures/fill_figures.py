@@ -13,7 +13,7 @@ from loopring_lab import fills
 from loopring_lab.amounts import to_float
 from loopring_lab.amounts.display import format_amount
 from loopring_lab.engine.ask import ask_table, given
-from loopring_lab.engine.estimates import quantile
+from loopring_lab.engine.clusters import quantile
 from loopring_lab.engine.frames import to_pandas
 from loopring_lab.engine.groups import FIXED, count_and_unit, period_sql
 from loopring_lab.engine.question import ORDER_COLUMNS, Large, Question

@@ -2,13 +2,12 @@
 
 As in `fees`, amounts in different tokens are never added up, and every kind of frame gives the same numbers.
 Start with `breakdown`, which is one short question. Others build on `sides` (takers, makers, each fill once), `orders`,
-`sizes` and `prices` (the price to compare with). Which venue is cheaper: `comparison`, whose estimates are in
-`estimands`, and `markouts` afterwards.
+`sizes` and `prices` (the price to compare with). Which venue is cheaper: `comparison`, and `markouts` afterwards.
 """
 
 from loopring_lab.fills.averages import vwap
 from loopring_lab.fills.breakdown import breakdown
-from loopring_lab.fills.comparison import compare_venues
+from loopring_lab.fills.comparison import compare_parts, compare_venues
 from loopring_lab.fills.markouts import markouts, shortfall
 from loopring_lab.fills.orders import orders
 from loopring_lab.fills.prices import all_in_cost, price_gap
@@ -19,6 +18,7 @@ from loopring_lab.fills.sizes import size_profile
 __all__ = [
     "all_in_cost",
     "breakdown",
+    "compare_parts",
     "compare_venues",
     "describe",
     "markouts",

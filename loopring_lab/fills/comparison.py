@@ -1,9 +1,14 @@
-"""The AMM pool against the order book, like with like."""
+"""The AMM pool against the order book, like with like.
+
+What is compared are orders: all fills of one at a venue, with their mean cost by value. Orders that share a cell, such
+as a market, a side, a size class and a week, are alike; a cell's gap is the pool's mean cost less the book's. The
+difference of the venues is the mean gap, in which a cell weighs most where both venues have much. That is the
+coefficient of the pool in a regression of cost on venue with an effect for each cell, weighted by value.
+"""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -13,16 +18,23 @@ import pyarrow as pa
 from loopring_lab.arguments import parse_length
 from loopring_lab.engine.ask import ask_table, counts, given, given_prices
 from loopring_lab.engine.asof import asof_sql, before_sql, too_late_sql, with_spans_sql
-from loopring_lab.engine.estimates import check_level
-from loopring_lab.engine.groups import DAY, Keys, keys_of
+from loopring_lab.engine.clusters import (
+    by_cluster_sql,
+    check_cluster,
+    check_level,
+    chosen_sql,
+    clusters_sql,
+    reach_sql,
+)
+from loopring_lab.engine.groups import EVERYTHING, Keys, keys_of, literal, several
 from loopring_lab.engine.kinds import FrameT, Given, Trades
-from loopring_lab.engine.notes import with_note
+from loopring_lab.engine.notes import LEFT_OUT
 from loopring_lab.engine.question import PLACE_BITS, Large, Streamed
 from loopring_lab.engine.worth import DAY_SQL, worth_by_day
 from loopring_lab.errors import LabError
-from loopring_lab.fills.estimands import RESULTS, check_cluster, estimand_steps
 from loopring_lab.fills.prices import (
     LAST_FILL_MS,
+    OWN_TRADES,
     is_near_sql,
     kind_of_prices,
     noted,
@@ -32,21 +44,57 @@ from loopring_lab.fills.prices import (
 )
 from loopring_lab.fills.sides import ROLE_COLUMNS, role_steps
 
-# Quintiles: finer classes leave few cells with fills of both venues, coarser ones compare small fills with large.
+MATCH = ("market", "side", "size", "week")
+# Quintiles: finer classes leave few cells with orders of both venues, coarser ones compare small orders with large.
 SIZE_CLASSES = 5
 # The class of a size from 0, over a window ``by_size``; equal sizes are in one. The frame of the count is all rows in
 # their order, so that rank and count come from one sort.
-SIZE_CLASS = f"""(rank() OVER by_size - 1) * {SIZE_CLASSES}
-        // count(*) OVER (by_size ROWS BETWEEN UNBOUNDED PRECEDING AND UNBOUNDED FOLLOWING)"""
-# How old the price before an order may be, in milliseconds: an hour, as `markouts` has it by default.
-OLDEST_BEFORE = 3_600_000
-# The column of `with_flow`, and what its answer says of takers that it knows nothing of.
-FLOW = "flow"
-UNKNOWN_FLOW = "unknown"
-FLOWS_NOTE = (
-    "Takers of several classes are compared together, and their classes differ in verdict (verdict_by_flow): "
-    "compare them one by one, with by='flow'."
+SIZE_CLASS = f"""(rank() OVER by_size - 1) * {SIZE_CLASSES} // count(*) OVER (
+    by_size ROWS BETWEEN UNBOUNDED PRECEDING AND UNBOUNDED FOLLOWING
+)"""
+HOUR = 3_600_000  # milliseconds
+# What orders of a cell share besides their market, as SQL over orders; any other name is a column of the trades.
+CELLS = {
+    "side": "side",
+    "size": "size_class",
+    "account": "account",
+    "hour": f"began // {HOUR}",
+    "day": "day",
+    "week": "week",
+    "month": "date_trunc('month', make_timestamp(began * 1000))",
+}
+# How old the price before an order may be: an hour, as `markouts` has it by default.
+OLDEST_BEFORE = HOUR
+# Columns of the answer that no key may be called.
+RESULTS = (
+    "fills",
+    "orders",
+    "accounts",
+    "clusters",
+    "cluster",
+    "pool_matched_share",
+    "book_matched_share",
+    "pool_bps",
+    "book_bps",
+    "difference_bps",
+    "low_bps",
+    "high_bps",
+    "pool_weighted_bps",
+    "book_weighted_bps",
+    "verdict",
+    "reference",
 )
+# Costs are doubles: a difference nearer to 0 than this is rounding.
+ROUNDING_BPS = 1e-9
+# Parts of a cost, in the order of an answer, as SQL over `priced` fills.
+ALL_IN = {"all_in": "price_cost + fee_bps"}
+PARTS = {
+    "fee": "CASE WHEN isfinite(price_cost) THEN fee_bps END",
+    "price": "CASE WHEN isfinite(fee_bps) THEN price_cost END",
+    "effective": "CASE WHEN isfinite(price_cost) THEN effective END",
+    "realized": "CASE WHEN isfinite(effective) THEN price_cost END",
+    "impact": "effective - price_cost",
+}
 
 
 def compare_venues(
@@ -56,120 +104,192 @@ def compare_venues(
     horizon: str | pd.Timedelta = "1min",
     intervals: float = 0.95,
     *,
+    match: str | Sequence[str] = MATCH,
     cluster: str | None = None,
 ) -> FrameT:
     """Compare what takers paid at the AMM pool and on the order book, like with like.
 
-    A fill costs its fee plus how much worse its price is than a reference, the last price at or before the
-    end of its order plus `horizon`. Fills are compared within cells of the same market, side and size class,
-    a quintile of ``size`` among takers' fills in the market. The fills of cells with both venues are the
-    matched ones. A cell's difference, pool minus book, weights its fills by value. What the difference of all
-    cells is depends on what each cell weighs; four answers are given, and the verdict needs one sign of all.
+    A fill costs its fee plus how much worse its price is than a reference, the last price at or before the end of its
+    order plus `horizon`. An order costs the mean of its fills at a venue, weighted by value. Orders are compared
+    within cells of what `match` names; the difference of the venues is the mean over cells of the pool's cost less the
+    book's, in which a cell weighs ``pool * book / (pool + book)`` of the values at its venues.
 
     Parameters
     ----------
     trades : frame of pandas, pyarrow, Polars, DuckDB or Spark, or an Archive
         Such as `Client.trades` returns. Each fill counts once, from its taker's side. Fills whose taker `with_roles`
-        cannot tell are left out; a note in ``attrs["notes"]`` counts them. With a column ``flow``, the class of the
-        taker, the answer says whose fills were compared, and what the verdict of each class is.
+        cannot tell are left out; a note in ``attrs["notes"]`` counts them.
     prices : frame of any of these kinds, optional
         Prices from outside the exchange, such as minute closes: ``created_at``, ``market``, ``price``. The
         reference is at most `horizon` older than the end of the order. By default `trades`: the reference is
         then a trade after the end of the order that is not its own.
     by : str or sequence of str, optional
-        Columns to group by; only fills of the same group are compared.
+        Columns to group by; only orders of the same group are compared.
     horizon : str or pandas.Timedelta
         How long after the end of an order prices count. What the market does in that time adds noise. With ``"0s"``
         the reference is the last price before the order's first fill, at most an hour old.
     intervals : float
         Confidence level of the intervals, between 0 and 1. Each holds by itself: for `m` groups at once, give
         ``1 - 0.05 / m`` (Bonferroni), as `figures.venue_differences` does.
-    cluster : {'order', 'account', 'day'}, optional
-        What is taken to vary as one: an order, all orders of a taker, or all orders that began on a day (UTC). By
-        default the widest of these, the one with the fewest clusters, that has 20 or more at each venue; ``order``
-        where none has.
+    match : str or sequence of str
+        What orders must share to be compared: ``market`` always, and any of ``side``, ``size`` (a quintile of order
+        sizes in the market), ``hour``, ``day``, ``week`` (seven days, counted from 1970) and ``month`` (UTC, of the
+        first fill), ``account``, or another column of `trades`.
+    cluster : {'account', 'day', 'week'}, optional
+        What is taken to vary as one. By default each of these that has at least 8 clusters at both venues is tried,
+        and the widest interval counts.
 
     Returns
     -------
     frame of the same kind, one row per group
-        `by`; ``fills`` and ``orders``, those matched; ``effective_orders``, how many orders of equal weight would
-        say as much, at the venue that has fewer (Kish); ``matched_share`` of the takers' fills (0 to 1).
-
-        ``pool_bps`` and ``book_bps``, all-in costs; ``difference_bps``, pool minus book, from ``low_bps`` to
-        ``high_bps``: each cell weighs the value of all its fills. Its parts ``fee_difference_bps`` and
-        ``price_difference_bps``. The latter is a realized cost, which over the fills that also have a price before
-        their order is ``realized_difference_bps``, the ``effective_difference_bps`` (against the price before the
-        order: horizon 0) less the ``impact_difference_bps`` (what the price moved in the taker's direction).
-        ``by_order_bps``, the difference if all orders weigh the same.
-
-        ``overlap_bps``: each cell weighs pool * book / (pool + book) of its values, most where both venues have
-        much. It is the coefficient of a regression of cost on venue with an effect for each cell, weighted by value,
-        and ``overlap_error_bps`` is that coefficient's clustered error (CRV1, times G / (G - 1) for G clusters:
-        ``vcov={"CRV1": ...}, ssc=ssc(k_adj=False)`` in pyfixest). ``pool_weighted_bps``: the pool's value, which is
-        what those who used the pool would have saved or lost on the book. ``book_weighted_bps``: the book's. Each
-        with ``…_low_bps`` and ``…_high_bps``.
-
-        ``without_one_low_bps`` to ``without_one_high_bps``, the range of ``difference_bps`` as each taker's account
-        in turn is left out; ``cluster``, and how many ``clusters`` there are; ``verdict``, the cheaper venue:
-        ``pool``, ``book`` or ``undecided``; ``whose`` fills they are: ``all takers``, or the class that all have
-        in the column ``flow``; ``verdict_by_flow``, that of each class with an interval; ``reference``, ``outside
-        prices`` or ``own trades``. Float64 basis points, null where nothing matches; intervals are null with fewer
-        than 20 orders at a venue, fewer than 5 clusters, or where one order or cluster outweighs all others.
+        `by`; ``fills`` and ``orders``, those compared, and of how many ``accounts``; ``clusters``, how many the venue
+        with fewer has, and ``cluster``, what they are; ``pool_matched_share`` and ``book_matched_share``, which part
+        of the value of takers at each venue was compared (0 to 1). ``pool_bps`` and ``book_bps``, all-in costs over
+        the same cells; ``difference_bps``, pool minus book, from ``low_bps`` to ``high_bps``; ``pool_weighted_bps`` and
+        ``book_weighted_bps``, the same difference if cells weigh the value at the pool, as those who used it see it,
+        or on the book; ``verdict``, the cheaper venue: ``pool``, ``book`` or ``undecided``; ``reference``, ``outside
+        prices`` or ``own trades``. Float64 basis points, null where nothing is compared. Intervals are null where no
+        level has enough clusters, and where there are several accounts, but fewer than 8 at a venue: they say nothing
+        about others, unless `cluster` asks for days or weeks.
 
     Raises
     ------
     LabError, AmountError
-        As for `all_in_cost`, or `horizon`, `intervals` or `cluster` is not valid.
+        As for `all_in_cost`, or `horizon`, `intervals`, `match` or `cluster` is not valid.
 
     Notes
     -----
-    The interval is about what other years like this one would show on average. How much clusters vary: each in turn
-    is left out, and the difference computed again, cells that lose a venue dropped (jackknife; Efron and Stein). And
-    which cells happen to have both venues: orders come as a Poisson process, as many as in the same size class on
-    both sides, or a tenth of those in the class below where there are none; a cell that lacks a venue counts by how
-    far it would move the difference, times the chance of having both.
+    The interval is that of a cluster jackknife (CRV3) with Student's t, see `engine.clusters`; a cell that loses a
+    venue without a cluster drops out. A verdict needs an interval without 0, and one sign of all three differences.
 
-    A verdict needs an interval without 0, and one sign of all four differences: where they disagree, the answer
-    depends on what a cell weighs. Trades of this exchange as reference, also in `prices`, carry the cost of their
-    own venue: the interval covers sampling only, and the difference is pulled towards 0, at times beyond it. A
-    verdict then needs an interval that is farther from 0 than the fills are, on average, from their references.
-    Values in several quote tokens are converted at the mean prices of the day.
-
-    Effective and realized are as Rule 605 means them but for the reference: a close up to a minute old, or a trade,
-    where the rule takes twice the distance to the midpoint of quotes when the order is received.
+    Trades of this exchange as reference, also in `prices`, carry the cost of their own venue: the interval covers
+    sampling only, and the difference is pulled towards 0, at times beyond it. A verdict then needs an interval that is
+    farther from 0 than the fills are, on average, from their references. Values in several quote tokens are converted
+    at the mean prices of the day.
 
     References
     ----------
-    Barbon and Ranaldo, "On the Quality of Cryptocurrency Markets: Centralized versus Decentralized
-    Exchanges", 2021, on costs by venue and size; Hagströmer, "Bias in the effective bid-ask spread", Journal
-    of Financial Economics, 2021, on references that are biased; Li, Morgan and Zaslavsky, "Balancing Covariates via
-    Propensity Score Weighting", Journal of the American Statistical Association, 2018, on overlap weights; Efron and
-    Stein, "The jackknife estimate of variance", Annals of Statistics, 1981; Cameron and Miller, "A Practitioner's
-    Guide to Cluster-Robust Inference", Journal of Human Resources, 2015.
+    Li, Morgan and Zaslavsky, "Balancing Covariates via Propensity Score Weighting", Journal of the American Statistical
+    Association, 2018, on overlap weights; MacKinnon, Nielsen and Webb, "Fast and reliable jackknife and bootstrap
+    methods for cluster-robust inference", Journal of Applied Econometrics, 2023; Barbon and Ranaldo, "On the Quality of
+    Cryptocurrency Markets: Centralized versus Decentralized Exchanges", 2021, on costs by venue and size; Hagströmer,
+    "Bias in the effective bid-ask spread", Journal of Financial Economics, 2021, on references that are biased.
 
     Examples
     --------
-    >>> import pandas as pd
-    >>> trades = client.trades(account_id=10083, market="LRC-ETH")
-    >>> outside = lab.fills.compare_venues(trades, client.outside_prices(trades))
-    >>> own = lab.fills.compare_venues(trades)
-    >>> pd.concat([outside, own])[["verdict", "reference"]]
-         verdict       reference
-    0       pool  outside prices
-    0  undecided      own trades
+    >>> trades = client.trades([10083, 11519], market="LRC-ETH")
+    >>> answer = lab.fills.compare_venues(trades, client.outside_prices(trades), cluster="day")
+    >>> answer[["verdict", "reference"]]
+      verdict       reference
+    0    pool  outside prices
     """
-    caller = "lab.fills.compare_venues"
+    return _answered(
+        "lab.fills.compare_venues",
+        ALL_IN,
+        trades,
+        prices,
+        by,
+        horizon,
+        intervals,
+        match,
+        cluster,
+    )
+
+
+def compare_parts(
+    trades: Trades[FrameT],
+    prices: Any = None,
+    by: str | Sequence[str] | None = None,
+    horizon: str | pd.Timedelta = "1min",
+    intervals: float = 0.95,
+    *,
+    match: str | Sequence[str] = MATCH,
+    cluster: str | None = None,
+) -> FrameT:
+    """Split the difference of `compare_venues` into its parts: fee and price, and what the price moved.
+
+    Parameters
+    ----------
+    trades : frame of pandas, pyarrow, Polars, DuckDB or Spark, or an Archive
+        Such as `Client.trades` returns.
+    prices : frame of any of these kinds, optional
+        Prices from outside the exchange, as for `compare_venues`.
+    by : str or sequence of str, optional
+        Columns to group by.
+    horizon : str or pandas.Timedelta
+        How long after the end of an order prices count.
+    intervals : float
+        Confidence level of the intervals, between 0 and 1.
+    match : str or sequence of str
+        What orders must share to be compared.
+    cluster : {'account', 'day', 'week'}, optional
+        What is taken to vary as one.
+
+    Returns
+    -------
+    frame of the same kind, one row per group and part
+        `by`; ``part``; then as in `compare_venues`, of that part alone. ``fee`` and ``price`` add up to the whole
+        difference. ``effective`` is the cost against the last price before the order, at most an hour old,
+        ``realized`` that against the reference, and ``impact`` what the price moved in the taker's direction: over the
+        orders with both prices, effective is realized plus impact.
+
+    Raises
+    ------
+    LabError, AmountError
+        As for `compare_venues`.
+
+    Notes
+    -----
+    Effective and realized are as Rule 605 means them but for the reference: a close up to a minute old, or a trade,
+    where the rule takes twice the distance to the midpoint of quotes when the order is received.
+
+    Examples
+    --------
+    >>> trades = client.trades([10083, 11519], market="LRC-ETH")
+    >>> parts = lab.fills.compare_parts(trades, client.outside_prices(trades), cluster="day")
+    >>> parts["part"].tolist()
+    ['fee', 'price', 'effective', 'realized', 'impact']
+    """
+    return _answered(
+        "lab.fills.compare_parts",
+        PARTS,
+        trades,
+        prices,
+        by,
+        horizon,
+        intervals,
+        match,
+        cluster,
+    )
+
+
+def _answered(
+    caller: str,
+    costs: Mapping[str, str],
+    trades: Trades[FrameT],
+    prices: Any,
+    by: str | Sequence[str] | None,
+    *how: Any,
+) -> FrameT:
+    """Return the answer of `compare_venues`, or of each part of the cost."""
     fills = given(trades, caller)
-    keys = keys_of(fills, by, *RESULTS)
+    keys = keys_of(fills, by, *RESULTS, "part")
+    if costs is PARTS:
+        keys = replace(
+            keys,
+            names=(*keys.names, "part"),
+            order={**keys.order, "part": list(PARTS)},
+            added=(*keys.added, "part"),
+        )
     beside = given_prices(prices, caller)
     kind = kind_of_prices(beside, fills)
-    found = compare_by(keys, fills, beside, kind, horizon, intervals, cluster)
+    found = compare_by(keys, fills, beside, kind, *how, costs=costs)
     answer = fills.answered(found)
-    for verdict, by_flow in zip(
-        found["verdict"].to_pylist(), found["verdict_by_flow"].to_pylist(), strict=True
-    ):
-        if differs_by_flow(verdict, by_flow):
-            answer = with_note(answer, FLOWS_NOTE)
+    if isinstance(answer, pd.DataFrame):
+        # `describe` says what was compared.
+        answer.attrs["match"] = several(how[2])
+        if isinstance(trades, pd.DataFrame) and "flow" in trades.attrs:
+            answer.attrs["flow"] = trades.attrs["flow"]
     return noted(answer, kind)
 
 
@@ -180,31 +300,34 @@ def compare_by(
     kind: str,
     horizon: str | pd.Timedelta,
     intervals: float,
+    match: str | Sequence[str] = MATCH,
     cluster: str | None = None,
+    *,
+    costs: Mapping[str, str] = ALL_IN,
 ) -> pa.Table:
-    """Return the answer of `compare_venues` by keys, which may be periods."""
+    """Return the answer of `compare_venues` by keys, which may be periods, or the parts of the cost."""
     caller = trades.caller
     check_level(intervals, caller)
+    check_cluster(cluster, caller)
     if "fill_type" in keys.names:
         raise LabError(
             f"{caller}: by= cannot include 'fill_type', whose values are compared. Leave it out."
         )
-    check_cluster(cluster, caller)
     length = parse_length(horizon, caller, "horizon")
-    # The class of takers is read as a further key: a column of any type, and null where it is unknown.
-    has_flow = FLOW in trades.names
-    asked_by = keys
-    if has_flow and FLOW not in keys.names:
-        asked_by = replace(keys, names=(*keys.names, FLOW))
-    flow = dict(zip(asked_by.names, asked_by.aliases, strict=True)).get(FLOW)
+    shared = _shared(match, trades)
+    # Columns of the trades that orders must share are read as further keys, which may be of any type.
+    own = [name for name in shared if name not in CELLS and name not in keys.names]
+    asked_by = replace(keys, names=(*keys.names, *own))
+    aliases = dict(zip(asked_by.names, asked_by.aliases, strict=True))
+    own_columns = [aliases[name] for name in own]
+    cells = [CELLS[name] for name in shared if name in CELLS]
+    part = aliases["part"] if costs is PARTS else ""
     roles, tables = role_steps(trades)
     steps = {
         **roles,
         **_priced_steps(prices, kind, length),
-        **_order_steps(keys, kind, length, flow),
-        **estimand_steps(
-            keys, kind, intervals, cluster=cluster, has_flow=flow is not None
-        ),
+        **_order_steps(keys, own_columns, cells, costs, part),
+        **_difference_steps(keys, kind, intervals, cluster),
     }
     needs = (*ROLE_COLUMNS, "quote", "size", "price", "notional", "fee_bps")
     question = question_of_prices(caller, steps, needs, asked_by)
@@ -216,13 +339,20 @@ def compare_by(
     return found
 
 
-def differs_by_flow(verdict: str, verdict_by_flow: Any) -> bool:
-    """Return whether a class of takers has another verdict than another one, or than all together."""
-    if pd.isna(verdict_by_flow):
-        return False
-    # Names of classes may have any commas and colons.
-    verdicts = re.findall(": (pool|book|undecided)(?=, |$)", verdict_by_flow)
-    return set(verdicts) != {verdict}
+def _shared(match: Any, trades: Given[Any]) -> list[str]:
+    """Check ``match=``, and return what orders of a market must share besides it."""
+    names = several(match)
+    for name in names:
+        if name != "market" and name not in CELLS and name not in trades.names:
+            raise LabError(
+                f"{trades.caller}: match= cannot include {name!r}. Give columns of the trades, or some of "
+                f"{', '.join(['market', *CELLS])}."
+            )
+    if "market" not in names:
+        raise LabError(
+            f"{trades.caller}: match={match!r} lacks 'market', and orders of different markets are not alike. Add it."
+        )
+    return [name for name in dict.fromkeys(names) if name != "market"]
 
 
 def _check_markets(trades: Given[Any], prices: Given[Any]) -> None:
@@ -242,97 +372,262 @@ def _check_markets(trades: Given[Any], prices: Given[Any]) -> None:
 
 
 def _priced_steps(prices: Given[Any] | None, kind: str, horizon: int) -> dict[str, str]:
-    """Return the steps from roles to ``found``: takers' fills, with the price before their order and the reference."""
-    steps = {
+    """Return the steps from roles to ``priced``: takers' fills with what their price cost, before and after."""
+    before = {
         **taker_steps(prices, kind),
-        "classed": f"""
--- fills with their size class, equal sizes in one; the price before the order must be older than `anchor`
-SELECT *,
-    {before_sql(prices)} AS anchor,
-    CASE WHEN size > 0 THEN {SIZE_CLASS} END AS class
-FROM ({with_spans_sql("takers")})
-WINDOW by_size AS (PARTITION BY market, is_taken, size > 0 ORDER BY size)""",
-        "arrived": asof_sql("classed", "last", within=OLDEST_BEFORE),
+        "lookups": f"""
+-- takers' fills; the price before their order is older than `anchor`
+SELECT *, {before_sql(prices)} AS anchor
+FROM ({with_spans_sql("takers")})""",
+        "arrived": asof_sql("lookups", "last", within=OLDEST_BEFORE),
     }
     if not horizon:
-        steps["found"] = """
+        return {
+            **before,
+            "priced": f"""
 -- the price before the order is the reference
-SELECT *,
-    found_price AS price_before
-FROM arrived"""
-        return steps
-    steps["later"] = f"""
+SELECT *, {worse_sql("price", "found_price")} AS price_cost, price_cost AS effective
+FROM arrived""",
+        }
+    return {
+        **before,
+        "later": f"""
 -- fills; a reference from `anchor` on is too late
 SELECT * EXCLUDE (anchor, found_price, found_moment),
-    found_price AS price_before,
+    {worse_sql("price", "found_price")} AS effective,
     {too_late_sql(LAST_FILL_MS, horizon)} AS anchor
-FROM arrived"""
-    steps["found"] = asof_sql("later", "last")
-    return steps
+FROM arrived""",
+        "found": asof_sql("later", "last"),
+        "priced": f"""
+-- how much worse than the reference each fill's price is, in basis points
+SELECT *,
+    CASE WHEN {is_near_sql(kind, horizon)} THEN {worse_sql("price", "found_price")} END AS price_cost
+FROM found""",
+    }
 
 
 def _order_steps(
-    keys: Keys, kind: str, horizon: int, flow: str | None
+    keys: Keys,
+    own_columns: Sequence[str],
+    cells: Sequence[str],
+    costs: Mapping[str, str],
+    part: str,
 ) -> dict[str, str]:
-    """Return the steps from ``found`` to ``orders``: what the takers' orders paid at each venue."""
-    # Without a horizon the reference is the price before the order, as near as `arrived` takes it.
-    is_near = is_near_sql(kind, horizon) if horizon else "TRUE"
-    group = keys.columns()
-    cell = f"{group}, flow_class, market, side, class"
-    # Takers of several classes are compared class by class, too: their rows are there twice.
-    known_flow = "NULL::VARCHAR"
-    flow_classes = "NULL::VARCHAR"
-    if flow is not None:
-        known_flow = f"coalesce({flow}::VARCHAR, '{UNKNOWN_FLOW}')"
-        flow_classes = f"unnest([NULL, {known_flow}])"
+    """Return the steps from ``priced`` to ``orders``: each with its cell, its clusters, its value and what it paid."""
+    listed = ", ".join(
+        f"{{part: {literal(name)}, cost: {sql}}}" for name, sql in costs.items()
+    )
+    asked_keys = [alias for alias in keys.aliases if alias != part]
+    group = ", ".join([EVERYTHING, *asked_keys, *own_columns])
+    of_part = f", part AS {part}" if part else ""
+    one_order = ", ".join(
+        [
+            keys.columns(),
+            *own_columns,
+            "market",
+            "side",
+            "fill_type",
+            "order_id",
+            "is_only",
+        ]
+    )
+    began = f"(first_fill >> {PLACE_BITS})"
+    cell = ", ".join([*own_columns, *cells]) or "0"
     return {
         "rows": Large(f"""
--- fills with their value in one token and their cost to the taker: realized, effective, and with the fee (basis points)
-SELECT {group},
-    {known_flow} AS flow,
-    {flow_classes} AS flow_class,
-    market,
-    side,
-    class,
-    fill_type,
-    order_id,
-    is_only,
-    is_taken,
-    account_id AS account,
-    floor((first_fill >> {PLACE_BITS}) / {DAY}.0)::BIGINT AS day,
-    notional::DOUBLE * worth AS value,
-    CASE
-        WHEN {is_near} THEN {worse_sql("price", "found_price")}
-    END AS realized,
-    {worse_sql("price", "price_before")} AS effective,
-    realized + fee_bps AS cost,
-    fee_bps AS fee
-FROM found
-LEFT JOIN worth ON quote = token AND {DAY_SQL} = day"""),
+-- each cost of takers' fills, with the value of the fill in one token
+SELECT * EXCLUDE part{of_part}
+FROM (
+    SELECT {group}, market, side, fill_type, order_id, is_only, is_taken, size,
+        {began} AS began,
+        {clusters_sql("account_id", "order_id", began)},
+        CASE WHEN worth = 1 THEN notional ELSE (notional::DOUBLE * worth)::HUGEINT END AS value,
+        price_cost,
+        unnest([{listed}], recursive := true)
+    FROM priced
+    LEFT JOIN worth ON quote = token AND {DAY_SQL} = worth.day
+)"""),
         "weighed": Streamed("""
--- what each fill adds to its order; the cost splits where a price before the order is known
-SELECT * EXCLUDE (flow, effective, realized),
-    flow AS first_flow,
-    flow AS last_flow,
+-- what each fill adds to its order, in whole numbers: sums of these have the same digits in any order of rows
+SELECT * EXCLUDE (is_taken, cost, price_cost),
     1 AS fills,
-    value * cost AS paid,
-    value * fee AS fees,
-    value * abs(realized) AS distance,
-    CASE WHEN isfinite(effective) THEN value END AS split_value,
-    split_value * effective AS effective,
-    split_value * realized AS realized
+    (value::DOUBLE * cost)::HUGEINT AS paid,
+    (value::DOUBLE * abs(price_cost))::HUGEINT AS distance
 FROM rows
-WHERE is_taken AND class IS NOT NULL AND value > 0 AND isfinite(cost)"""),
+WHERE is_taken AND size > 0 AND value > 0 AND isfinite(cost)"""),
         "orders": Large(f"""
--- orders in each cell and venue: sums of values, and of values times basis points; most have one fill
-FROM weighed
-WHERE is_only
+-- orders at each venue, in the cells that they are compared in
+WITH whole AS (  -- fills of one order put together; most orders have one fill
+    FROM weighed
+    WHERE is_only
+    UNION ALL BY NAME
+    SELECT {one_order},
+        min(COLUMNS(['began', 'account', 'day', 'week'])),
+        sum(COLUMNS(['size', 'value', 'paid', 'distance', 'fills']))
+    FROM weighed
+    WHERE NOT is_only
+    GROUP BY {one_order}
+),
+sized AS (  -- with the class of their size among the orders of the market, equal sizes in one
+    SELECT *,
+        {SIZE_CLASS} AS size_class
+    FROM whole
+    WINDOW by_size AS (PARTITION BY {f"{part}, " if part else ""}market ORDER BY size)
+)
+SELECT {keys.columns()}, market, account, day, week, fills, distance,
+    (hash({cell}) >> 1)::BIGINT AS cell,
+    CASE WHEN fill_type = 'amm' THEN value ELSE 0 END AS pool_value,
+    CASE WHEN fill_type = 'amm' THEN paid ELSE 0 END AS pool_paid,
+    CASE WHEN fill_type = 'dex' THEN value ELSE 0 END AS book_value,
+    CASE WHEN fill_type = 'dex' THEN paid ELSE 0 END AS book_paid
+FROM sized"""),
+    }
+
+
+def _difference_steps(
+    keys: Keys, kind: str, level: float, cluster: str | None
+) -> dict[str, str]:
+    """Return the steps from ``orders`` to the answer."""
+    group = keys.columns()
+    # Trades as reference carry half of their venue's cost: what is nearer to 0 than that proves nothing.
+    margin = "distance" if kind == OWN_TRADES else repr(ROUNDING_BPS)
+    sums = """sum(pool_value) AS pool_value,
+    sum(pool_paid) AS pool_paid,
+    sum(book_value) AS book_value,
+    sum(book_paid) AS book_paid"""
+    return {
+        "sums": f"""
+-- cells, with sums of each venue; a row without a cell has the number of fills of a group that are left out
+SELECT {group}, market, cell,
+    sum(fills) AS fills,
+    count(*) AS orders,
+    sum(distance) AS distance,
+    {sums}
+FROM orders
+GROUP BY {group}, market, cell
 UNION ALL BY NAME
-SELECT {cell}, fill_type, order_id, is_only,
-    min(COLUMNS(['account', 'day', 'first_flow'])),
-    max(last_flow) AS last_flow,
-    sum(COLUMNS(['fills', 'value', 'paid', 'fees', 'distance', 'split_value', 'effective', 'realized']))
-FROM weighed
-WHERE NOT is_only
-GROUP BY {cell}, fill_type, order_id, is_only"""),
+SELECT {group}, count(*) FILTER (WHERE NOT is_taken) AS left_out
+FROM rows
+GROUP BY {group}""",
+        "means": f"""
+-- cells with orders of both venues: their gap, their weight, and the mean gap of all
+SELECT *,
+    sum(weight) OVER whole AS total_weight,
+    sum(weight * gap) OVER whole / total_weight AS difference
+FROM (
+    SELECT *,
+        pool_paid::DOUBLE / pool_value::DOUBLE AS pool_mean,
+        book_paid::DOUBLE / book_value::DOUBLE AS book_mean,
+        pool_mean - book_mean AS gap,
+        pool_value::DOUBLE * book_value::DOUBLE / (pool_value + book_value)::DOUBLE AS weight
+    FROM sums
+    WHERE pool_value > 0 AND book_value > 0
+)
+WINDOW whole AS (
+    PARTITION BY {group} ORDER BY market, cell
+    ROWS BETWEEN UNBOUNDED PRECEDING AND UNBOUNDED FOLLOWING
+)""",
+        "spreads": f"""
+-- what leaving out a cluster changes: the weight of all cells, and how far their gaps pull the difference
+WITH own AS (  -- what each cluster has in each cell
+    {by_cluster_sql(f"{group}, market, cell", sums, "orders")}
+),
+rests AS (  -- what the cell has without it; without orders of a venue it has no gap
+    SELECT m.*, level, cluster,
+        o.pool_value > 0 AS is_at_pool,
+        o.book_value > 0 AS is_on_book,
+        nullif(m.pool_value - o.pool_value, 0)::DOUBLE AS pool_rest,
+        nullif(m.book_value - o.book_value, 0)::DOUBLE AS book_rest,
+        (m.pool_paid - o.pool_paid)::DOUBLE / pool_rest
+            - (m.book_paid - o.book_paid)::DOUBLE / book_rest AS rest_gap,
+        coalesce(pool_rest * book_rest / (pool_rest + book_rest), 0) AS rest_weight
+    FROM own AS o
+    JOIN means AS m ON {keys.same("o", "m", "market", "cell")}
+)
+SELECT {group}, market, level, cluster,
+    bool_or(is_at_pool) AS is_at_pool,
+    bool_or(is_on_book) AS is_on_book,
+    sum(rest_weight - weight ORDER BY cell) AS change,
+    sum(rest_weight * coalesce(rest_gap - difference, 0) - weight * (gap - difference) ORDER BY cell) AS pull
+FROM rests
+GROUP BY {group}, market, level, cluster""",
+        "answer": f"""
+WITH venues AS (  -- what takers traded at each venue, and the fills left out
+    SELECT {group},
+        sum(pool_value)::DOUBLE AS pool_total,
+        sum(book_value)::DOUBLE AS book_total,
+        sum(left_out) AS left_out
+    FROM sums
+    GROUP BY {group}
+),
+matched AS (  -- both venues over the same cells, and the difference as those who used each would see it
+    SELECT {group},
+        sum(fills)::BIGINT AS fills,
+        sum(orders)::BIGINT AS orders,
+        any_value(total_weight) AS whole_weight,
+        any_value(difference) AS difference_bps,
+        sum(pool_value)::DOUBLE AS pool_matched,
+        sum(book_value)::DOUBLE AS book_matched,
+        sum(weight * pool_mean ORDER BY market, cell) / whole_weight AS pool_bps,
+        sum(weight * book_mean ORDER BY market, cell) / whole_weight AS book_bps,
+        sum(pool_value::DOUBLE * gap ORDER BY market, cell) / pool_matched AS pool_weighted_bps,
+        sum(book_value::DOUBLE * gap ORDER BY market, cell) / book_matched AS book_weighted_bps,
+        sum(distance)::DOUBLE / (pool_matched + book_matched) AS distance
+    FROM means
+    GROUP BY {group}
+),
+moves AS (  -- how far the difference moves without each cluster; where nothing is left, without end
+    SELECT {keys.columns("s")}, level, cluster,
+        bool_or(is_at_pool) AS is_at_pool,
+        bool_or(is_on_book) AS is_on_book,
+        any_value(whole_weight) + sum(change ORDER BY market) AS rest,
+        CASE WHEN rest > 0 THEN sum(pull ORDER BY market) / rest ELSE 'inf'::DOUBLE END AS moved
+    FROM spreads AS s
+    JOIN matched AS m ON {keys.same("s", "m")}
+    GROUP BY {keys.columns("s")}, level, cluster
+),
+levels AS (  -- how many clusters of each level there are, at the venue that has fewer, and how far they reach
+    SELECT {group}, level,
+        count(*) AS all_clusters,
+        least(count(*) FILTER (WHERE is_at_pool), count(*) FILTER (WHERE is_on_book)) AS clusters,
+        {reach_sql(level)} AS reach
+    FROM moves
+    GROUP BY {group}, level
+),
+{chosen_sql(group, cluster)}
+judged AS (  -- each group, with its interval
+    SELECT v.*, m.* EXCLUDE ({group}), c.* EXCLUDE ({group}),
+        difference_bps - reach AS low_bps,
+        difference_bps + reach AS high_bps,
+        sign(pool_weighted_bps) = sign(difference_bps)
+            AND sign(book_weighted_bps) = sign(difference_bps) AS is_agreed
+    FROM venues AS v
+    LEFT JOIN matched AS m ON {keys.same("v", "m")}
+    LEFT JOIN chosen AS c ON {keys.same("v", "c")}
+)
+SELECT {group},
+    coalesce(fills, 0) AS fills,
+    coalesce(orders, 0) AS orders,
+    coalesce(accounts, 0) AS accounts,
+    coalesce(clusters, 0) AS clusters,
+    level AS cluster,
+    coalesce(pool_matched, 0) / nullif(pool_total, 0) AS pool_matched_share,
+    coalesce(book_matched, 0) / nullif(book_total, 0) AS book_matched_share,
+    pool_bps,
+    book_bps,
+    difference_bps,
+    low_bps,
+    high_bps,
+    pool_weighted_bps,
+    book_weighted_bps,
+    CASE
+        WHEN NOT is_agreed THEN 'undecided'
+        WHEN high_bps < -{margin} THEN 'pool'
+        WHEN low_bps > {margin} THEN 'book'
+        ELSE 'undecided'
+    END AS verdict,
+    {literal(kind)} AS reference,
+    CAST(sum(left_out) OVER () AS BIGINT) AS "{LEFT_OUT}"
+FROM judged
+{keys.sorted_by()}""",
     }

@@ -12,7 +12,7 @@ from loopring_lab.arguments import parse_length, parse_tolerance
 from loopring_lab.engine import sums
 from loopring_lab.engine.ask import ask, given, given_prices
 from loopring_lab.engine.asof import asof_sql, time_sql, too_late_sql
-from loopring_lab.engine.estimates import check_level
+from loopring_lab.engine.clusters import check_cluster, check_level
 from loopring_lab.engine.groups import bps_sql, keys_of, literal, several
 from loopring_lab.engine.kinds import FrameT, Trades
 from loopring_lab.engine.notes import BOTH_SIDES
@@ -64,6 +64,7 @@ def markouts(
     *,
     tolerance: Length | None = "1h",
     intervals: float = 0.95,
+    cluster: str | None = None,
 ) -> FrameT:
     """Split what takers' fills cost into what they realized and their price impact, at fixed horizons.
 
@@ -87,6 +88,8 @@ def markouts(
         Maximum age of the price before the fill; None for any age.
     intervals : float
         Level of the intervals, between 0 and 1.
+    cluster : {'account', 'day', 'week'}, optional
+        What is taken to vary as one, as for `all_in_cost`.
 
     Returns
     -------
@@ -200,6 +203,7 @@ FROM priced""",
         MARKOUTS,
         by,
         intervals,
+        cluster,
         shown=("horizon", "price_before", "price_after", "after_at"),
         order="ORDER BY number",
         kind=kind,
@@ -215,6 +219,7 @@ def shortfall(
     *,
     tolerance: Length | None = "1h",
     intervals: float = 0.95,
+    cluster: str | None = None,
 ) -> FrameT:
     """Compute the arrival cost of orders: their average price against the last price before their first fill.
 
@@ -235,6 +240,8 @@ def shortfall(
         Maximum age of the arrival price; None for any age.
     intervals : float
         Level of the intervals, between 0 and 1.
+    cluster : {'account', 'day', 'week'}, optional
+        What is taken to vary as one, as for `all_in_cost`.
 
     Returns
     -------
@@ -340,10 +347,12 @@ FROM compared""",
             SHORTFALLS,
             by,
             intervals,
+            cluster,
             kind=kind,
             fills="fills",
         )
     check_level(intervals, caller)
+    check_cluster(cluster, caller)
     shown = ", ".join(ORDERS_SHOWN)
     steps["sums"] = f"-- each order\nSELECT {shown}, trade_id FROM costs"
     steps["pairs"] = sums.pairs_sql(keys)

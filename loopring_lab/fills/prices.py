@@ -21,7 +21,8 @@ from loopring_lab.engine.asof import (
     time_sql,
     with_spans_sql,
 )
-from loopring_lab.engine.estimates import check_level, with_estimates
+from loopring_lab.engine.clusters import check_cluster, check_level
+from loopring_lab.engine.estimates import with_estimates
 from loopring_lab.engine.groups import Keys, keys_of, literal
 from loopring_lab.engine.kinds import FrameT, Given, Trades
 from loopring_lab.engine.notes import Answer, with_note
@@ -87,6 +88,7 @@ def price_gap(
     *,
     prices: Any = None,
     intervals: float = 0.95,
+    cluster: str | None = None,
 ) -> FrameT:
     """Compare each fill's price with the last fill of the other type, in its market and side, before its order.
 
@@ -102,6 +104,8 @@ def price_gap(
         Trades among which to look for the other fill, such as those of all accounts; by default `trades`.
     intervals : float
         Level of the intervals, between 0 and 1.
+    cluster : {'account', 'day', 'week'}, optional
+        What is taken to vary as one, as for `all_in_cost`.
 
     Returns
     -------
@@ -180,6 +184,7 @@ FROM found""",
         GAPS,
         by,
         intervals,
+        cluster,
         shown=("other_price", "other_at"),
         missing="unmatched",
         sides="typed",
@@ -194,6 +199,7 @@ def all_in_cost(
     *,
     prices: Any = None,
     intervals: float = 0.95,
+    cluster: str | None = None,
 ) -> FrameT:
     """Compute the all-in cost of fills: the fee plus the difference from a reference price.
 
@@ -217,6 +223,9 @@ def all_in_cost(
         `trades`: the next trade is then the next in that frame, not in the whole market.
     intervals : float
         Level of the intervals, between 0 and 1.
+    cluster : {'account', 'day', 'week'}, optional
+        What is taken to vary as one. By default each of these of which there are at least 8 is tried, and the widest
+        interval counts.
 
     Returns
     -------
@@ -226,9 +235,9 @@ def all_in_cost(
         ``all_in_bps``, their sum; float64 basis points, null without a reference; and ``reference``, either
         ``outside prices`` or ``own trades``. With `by`, one row per group: ``fills``, ``unpriced``,
         ``orders``, and of each rate, over the fills that have all of them: ``mean_…``, ``weighted_…`` (by
-        value), ``median_…``, and ``low_…`` to ``high_…``, the interval of the weighted mean; null where fewer
-        than 20 fills have the rates, or their orders are of such unequal value that they say less than 20
-        equal ones would; and ``both_sides``, of how many fills both sides are counted.
+        value), ``median_…``, and ``low_…`` to ``high_…``, the interval of the weighted mean; null where no level has
+        enough clusters, and where there are several accounts, but fewer than 8: they say nothing about others,
+        unless `cluster` asks for days or weeks; and ``both_sides``, of how many fills both sides are counted.
 
     Raises
     ------
@@ -242,8 +251,8 @@ def all_in_cost(
     is compared with itself, its other side or another fill of its order. Values are weighed in the quote token, or
     where a group has several, in the most frequent one, at the mean prices of the day.
 
-    Intervals are those of a ratio of sums over orders, as what is decided together varies together: `fills.orders`
-    has several fills for some. They widen for few orders or very unequal ones.
+    Intervals are those of a cluster jackknife (CRV3) with Student's t, see `engine.clusters`: the mean is computed
+    again without each account, each day or each week.
 
     Trades as a reference carry their own venue's cost, which pulls differences between venues towards 0: then
     the intervals cover sampling only. Prices from outside do not have this bias.
@@ -254,10 +263,10 @@ def all_in_cost(
     >>> costs = lab.fills.all_in_cost(trades, client.outside_prices(trades), by="fill_type")
     >>> costs[["fill_type", "fills", "weighted_all_in_bps", "low_all_in_bps", "high_all_in_bps"]]
       fill_type  fills  weighted_all_in_bps  low_all_in_bps  high_all_in_bps
-    0       amm     56            38.046671       31.064765        45.028576
-    1       dex     44            30.418034             NaN              NaN
+    0       amm     56            38.046671       31.382520        44.710821
+    1       dex     44            30.418034       15.798776        45.037292
     """
-    return cost_of(COSTS, trades, reference, tolerance, by, prices, intervals)
+    return cost_of(COSTS, trades, reference, tolerance, by, prices, intervals, cluster)
 
 
 def cost_of(
@@ -268,6 +277,7 @@ def cost_of(
     by: Any,
     prices: Any,
     intervals: float = 0.95,
+    cluster: str | None = None,
     rows: Mapping[str, str] | None = None,
 ) -> FrameT:
     """Return the answer of `all_in_cost` with some of its rates, as each takes its time.
@@ -322,6 +332,7 @@ FROM found""",
         rates,
         by,
         intervals,
+        cluster,
         shown=("reference_price",),
         kind=kind,
         sides=asked_of,
@@ -393,6 +404,7 @@ def asked(
     rates: Sequence[str],
     by: Any,
     level: float,
+    cluster: str | None,
     *,
     shown: Sequence[str] = (),
     order: str = "",
@@ -406,6 +418,7 @@ def asked(
     given, is the last column.
     """
     check_level(level, question.caller)
+    check_cluster(cluster, question.caller)
     tables = dict(tables or {})
     last = [f"{literal(kind)} AS reference"] if kind else []
     if by is None:
@@ -413,7 +426,9 @@ def asked(
         rows = f"-- what is shown beside each fill\nSELECT row, {columns} FROM costs {order}"
         question = replace(question, steps={**question.steps, "rows": rows})
     else:
-        question = with_estimates(question, rates, level, columns=last, **estimated)
+        question = with_estimates(
+            question, rates, level, cluster, columns=last, **estimated
+        )
         tables["worth"] = worth_by_day(trades)
     return noted(ask(question, trades, prices, **tables), kind)
 

@@ -8,9 +8,9 @@ from typing import Any
 import pandas as pd
 
 from loopring_lab.engine.ask import given
+from loopring_lab.engine.clusters import LEAST_CLUSTERS
 from loopring_lab.errors import LabError
-from loopring_lab.fills.comparison import differs_by_flow
-from loopring_lab.fills.estimands import ALL_TAKERS, EVERYBODY, RESULTS
+from loopring_lab.fills.comparison import MATCH, RESULTS
 from loopring_lab.fills.prices import OWN_TRADES
 from loopring_lab.interactive.prose import ITEM, Sentences
 
@@ -20,16 +20,11 @@ VERDICTS = {
     "book": "The order book is cheaper",
     "undecided": "Undecided",
 }
-NOTHING = (
-    "Undecided: no market, side and size class has priced taker fills of both venues."
-)
-# What cells weigh in the other estimands, by the beginning of their columns.
-OTHER_WEIGHTS = {
-    "overlap": "overlap",
-    "pool_weighted": "the pool's value",
-    "book_weighted": "the book's value",
-}
-DISAGREE = "The signs differ: which venue is cheaper depends on these weights, so the verdict is undecided."
+# Below this part of a venue's value, a comparison says little about what was traded there.
+LITTLE = 0.5
+# What orders may share in place of a shorter time.
+COARSER = {"hour": "day", "day": "week", "week": "month"}
+DISAGREE = "The signs differ, so which venue is cheaper depends on who asks, and the verdict is undecided."
 PULLED = (
     "The reference is own trades: an interval covers sampling only, and the difference is pulled towards 0, "
     "at times beyond it."
@@ -47,11 +42,10 @@ def describe(comparison: Any) -> Sentences:
     Returns
     -------
     str
-        Which a notebook shows as prose. For each row a line with the verdict, the difference, its interval and what
-        these rest on. Below it a list: whose fills these are; the difference by other weights of cells, and whether
-        they agree; what errors are clustered by, and how far one account moves the difference; what part of it is
-        impact; and a warning where classes of takers differ in verdict, or where the exchange's own trades are the
-        reference.
+        Which a notebook shows as prose. For each row a line with the verdict, the difference and its interval. Below it
+        a list: what was compared, and which part of each venue's value that is; the difference as those who used each
+        venue would see it; what the interval is about, or why there is none; how much of the flow is arbitrage, as far
+        as `research.with_flow` has told; and a warning where the exchange's own trades are the reference.
 
     Raises
     ------
@@ -62,7 +56,7 @@ def describe(comparison: Any) -> Sentences:
     --------
     >>> trades = client.trades(account_id=10083).head(5)
     >>> print(lab.fills.describe(lab.fills.compare_venues(trades)))
-    Undecided: no market, side and size class has priced taker fills of both venues.
+    Undecided: no orders of both venues share market, side, size and week. Match more coarsely, such as by month.
     """
     found = given(comparison, "lab.fills.describe")
     missing = [name for name in RESULTS if name not in found.names]
@@ -70,9 +64,13 @@ def describe(comparison: Any) -> Sentences:
         raise LabError(
             f"{found.caller}: the frame has no column {missing[0]!r}. Pass an answer of lab.fills.compare_venues."
         )
-    lines = sentences_of_groups(found.to_pandas(), _sentence)
+    table = found.to_pandas()
+    # Only pandas frames carry what they were asked with.
+    match = list(table.attrs.get("match", MATCH))
+    flow = table.attrs.get("flow", {})
+    lines = sentences_of_groups(table, lambda row: _sentence(row, match, flow))
     # An answer without a row has no group to speak of.
-    return Sentences("\n".join(lines) or NOTHING)
+    return Sentences("\n".join(lines) or _nothing(match))
 
 
 def sentences_of_groups(
@@ -86,85 +84,108 @@ def sentences_of_groups(
         yield group + say(row)
 
 
-def _sentence(row: dict[Any, Any]) -> str:
+def _sentence(row: dict[Any, Any], match: list[str], flow: dict[str, Any]) -> str:
     if pd.isna(row["difference_bps"]):
-        return NOTHING
-    interval = interval_in_words(row["low_bps"], row["high_bps"], row["cluster"])
-    rest = f"{row['fills']:,} fills of {row['orders']:,} orders, {row['matched_share']:.0%} of the takers' fills"
+        return _nothing(match)
+    interval = interval_in_words(row["low_bps"], row["high_bps"])
     headline = (
-        f"{VERDICTS[row['verdict']]}: pool minus book is {rounded(row['difference_bps'])} bps "
-        f"({interval}), fee and price together, like with like over {rest}."
+        f"{VERDICTS[row['verdict']]}: pool minus book is {rounded(row['difference_bps'])} bps ({interval}), fee and "
+        f"price together, over {row['orders']:,} orders of {counted(row['accounts'], 'account')}."
     )
-    # In the order in which a reader asks: whose, how weighed, how sure, and why.
+    # In the order in which a reader asks: what, for whom, how sure, and whose.
     details = [
-        _by_whom(row),
-        _by_other_weights(row),
-        _by_clusters(row),
-        _by_horizon(row),
+        _what_is_compared(row, match),
+        _as_each_sees_it(row),
+        _about_whom(row),
+        _flow_in_words(flow),
     ]
-    if differs_by_flow(row["verdict"], row["verdict_by_flow"]):
-        details.append(
-            f"Classes of takers differ in verdict ({row['verdict_by_flow']}): compare them one by one, by flow."
-        )
     if row["reference"] == OWN_TRADES:
         details.append(PULLED)
     items = [ITEM + detail for detail in details if detail]
     return "\n".join([headline, *items])
 
 
-def _by_whom(row: dict[Any, Any]) -> str:
-    effective = f"{row['effective_orders']:,.0f}"
-    return f"These are fills of {_whose(row['whose'])}. Their orders say as much as {effective} of equal value."
+def _nothing(match: list[str]) -> str:
+    return f"Undecided: no orders of both venues share {listed(match)}. {_coarser(match)}".rstrip()
 
 
-def _whose(whose: str) -> str:
-    return whose if whose in (EVERYBODY, ALL_TAKERS) else f"takers of class {whose!r}"
+def _coarser(match: list[str]) -> str:
+    """Name the match to try where little is shared."""
+    for time, longer in COARSER.items():
+        if time in match:
+            return f"Match more coarsely, such as by {longer}."
+    return ""
 
 
-def _by_other_weights(row: dict[Any, Any]) -> str:
-    parts = []
-    for name, words in OTHER_WEIGHTS.items():
-        part = f"by {words} {rounded(row[f'{name}_bps'])} bps"
-        if not pd.isna(row[f"{name}_low_bps"]):
-            part += f" ({rounded(row[f'{name}_low_bps'])} to {rounded(row[f'{name}_high_bps'])})"
-        parts.append(part)
+def _what_is_compared(row: dict[Any, Any], match: list[str]) -> str:
+    pool = row["pool_matched_share"]
+    book = row["book_matched_share"]
     sentence = (
-        f"The headline weighs cells by all their value. Others: {', '.join(parts)}."
+        f"Compared are orders that share {listed(match)}: {pool:.0%} of the value that takers traded at the pool, and "
+        f"{book:.0%} of that on the book."
     )
-    # The verdict needs one sign of all four, so a reader must see where they part.
-    signs = {row[f"{name}_bps"] > 0 for name in ("difference", *OTHER_WEIGHTS)}
+    return (
+        f"{sentence} {_coarser(match)}".rstrip()
+        if min(pool, book) < LITTLE
+        else sentence
+    )
+
+
+def _as_each_sees_it(row: dict[Any, Any]) -> str:
+    sentence = (
+        f"Weighted as those who used the pool traded, the difference is {rounded(row['pool_weighted_bps'])} bps; as "
+        f"those who used the book, {rounded(row['book_weighted_bps'])} bps."
+    )
+    signs = {
+        row[name] > 0
+        for name in ("difference_bps", "pool_weighted_bps", "book_weighted_bps")
+    }
     return f"{sentence} {DISAGREE}" if len(signs) > 1 else sentence
 
 
-def _by_clusters(row: dict[Any, Any]) -> str:
-    sentence = (
-        f"Errors are clustered by {row['cluster']} ({row['clusters']:,} clusters)."
-    )
-    if pd.isna(row["without_one_low_bps"]):
-        return f"{sentence} One account is all there is at a venue."
-    low = rounded(row["without_one_low_bps"])
-    high = rounded(row["without_one_high_bps"])
-    return f"{sentence} Without any one account the difference is between {low} and {high} bps."
+def _about_whom(row: dict[Any, Any]) -> str:
+    clusters = counted(row["clusters"], row["cluster"])
+    if pd.isna(row["low_bps"]):
+        if row["cluster"] != "account":
+            return f"There is no interval: {clusters} at one of the venues are too few."
+        if row["clusters"] < LEAST_CLUSTERS:
+            return (
+                f"There is no interval: {clusters} at one of the venues cannot speak for users in general. "
+                "cluster='day' asks about these accounts alone."
+            )
+        return "There is no interval: without one of the accounts nothing is left to compare."
+    if row["accounts"] == 1:
+        return f"The interval is about this account, whose {row['cluster']}s vary ({clusters})."
+    return f"The interval is as wide as {row['cluster']}s vary ({clusters} at the venue that has fewer)."
 
 
-def _by_horizon(row: dict[Any, Any]) -> str:
-    if pd.isna(row["effective_difference_bps"]):
-        return ""
-    effective = rounded(row["effective_difference_bps"])
-    realized = rounded(row["realized_difference_bps"])
-    impact = rounded(row["impact_difference_bps"])
+def _flow_in_words(flow: dict[str, Any]) -> str:
+    """Say how much of what was traded is arbitrage, from the ``attrs`` of `research.with_flow`."""
+    if flow and not any(found["accounts"] for found in flow.values()):
+        return "No account was found to trade for arbitrage."
+    parts = [
+        f"{counted(found['accounts'], 'account')} with {found['share']:.0%} of the value at the {venue}"
+        for venue, found in flow.items()
+    ]
+    return f"Arbitrage, of all trades: {' and '.join(parts)}." if parts else ""
+
+
+def listed(names: list[str]) -> str:
+    """List names as a sentence does."""
+    *others, last = names
+    return f"{', '.join(others)} and {last}" if others else last
+
+
+def counted(number: int, noun: str) -> str:
+    """Return a number with its noun."""
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+
+
+def interval_in_words(low: Any, high: Any) -> str:
+    """Say where an interval begins and ends; both are missing where there is none."""
     return (
-        f"Price alone, against the price before the order: {effective} bps (effective). "
-        f"Of these, {realized} are realized, and {impact} are impact."
+        "no interval" if pd.isna(low) else f"interval {rounded(low)} to {rounded(high)}"
     )
-
-
-def interval_in_words(low: float, high: float, cluster: str = "order") -> str:
-    """Say where an interval begins and ends; both are missing where there is none, as orders or clusters are few."""
-    if pd.isna(low):
-        few = "orders" if cluster == "order" else f"orders or {cluster}s"
-        return f"too few {few} for an interval"
-    return f"interval {rounded(low)} to {rounded(high)}"
 
 
 def rounded(bps: float) -> str:

@@ -11,19 +11,18 @@ import pyarrow as pa
 
 from loopring_lab.engine import frames
 from loopring_lab.engine.ask import given, given_prices
-from loopring_lab.engine.estimates import quantile
 from loopring_lab.engine.groups import keys_of
 from loopring_lab.engine.kinds import FrameT, Trades
-from loopring_lab.fills.comparison import compare_by
-from loopring_lab.fills.estimands import RESULTS
+from loopring_lab.fills.comparison import MATCH, RESULTS, compare_by
 from loopring_lab.fills.prices import kind_of_prices, noted
 
 COMPARED = (
     "fills",
     "orders",
-    "effective_orders",
+    "accounts",
+    "clusters",
+    "cluster",
     "difference_bps",
-    "error_bps",
     "low_bps",
     "high_bps",
     "band_low_bps",
@@ -41,6 +40,8 @@ def changes(
     *,
     horizon: str | pd.Timedelta = "1min",
     intervals: float = 0.95,
+    match: str | Sequence[str] = MATCH,
+    cluster: str | None = None,
 ) -> FrameT:
     """Compare the venues in each period, with bands that hold in all periods at once.
 
@@ -58,16 +59,17 @@ def changes(
         How long after the end of an order prices count.
     intervals : float
         Level of the intervals and of the bands, between 0 and 1.
+    match, cluster : optional
+        What orders must share to be compared, and what is taken to vary as one, as for `compare_venues`.
 
     Returns
     -------
     frame of the same kind (pandas for an Archive), one row per group and period
-        `by`; ``period``, its start; ``fills`` and ``orders``, those matched, and ``effective_orders`` of equal weight
-        at the venue that has fewer; ``difference_bps``, pool minus book, as `compare_venues` estimates it from the
-        period alone; ``error_bps``, its standard error; ``low_bps`` to
-        ``high_bps``, the interval of this period by itself; ``band_low_bps`` to ``band_high_bps``, which hold the
+        `by`; ``period``, its start; ``fills``, ``orders``, ``accounts``, ``clusters`` and ``cluster``, as in
+        `compare_venues`; ``difference_bps``, pool minus book, as that estimates it from the period alone; ``low_bps``
+        to ``high_bps``, the interval of this period by itself; ``band_low_bps`` to ``band_high_bps``, which hold the
         differences of all rows at once; ``verdict``, by the band: ``pool``, ``book`` or ``undecided``; and
-        ``reference``. Float64 basis points, null where a period has too few orders for an interval.
+        ``reference``. Float64 basis points, null where a period has too few clusters for an interval.
 
     Raises
     ------
@@ -87,10 +89,8 @@ def changes(
     --------
     >>> trades = client.trades([10083, 11519], market="ETH-USDC")
     >>> months = lab.research.changes(trades, client.outside_prices(trades), by=None)
-    >>> months[["period", "difference_bps", "verdict"]].tail(2)
-                          period  difference_bps    verdict
-    10 2022-11-01 00:00:00+00:00       -8.709853       pool
-    11 2022-12-01 00:00:00+00:00       -2.650462  undecided
+    >>> months["verdict"].unique().tolist()  # two accounts cannot speak for others
+    ['undecided']
     """
     caller = "lab.research.changes"
     fills = given(trades, caller)
@@ -101,12 +101,9 @@ def changes(
     keys = replace(keys, names=(*others, period))
 
     def compared(level: float) -> pa.Table:
-        return compare_by(keys, fills, beside, kind, horizon, level)
+        return compare_by(keys, fills, beside, kind, horizon, level, match, cluster)
 
     table = frames.to_pandas(compared(intervals))
-    # The error is that of a normal interval.
-    reach = (table["high_bps"] - table["low_bps"]) / 2
-    table["error_bps"] = reach / quantile(intervals)
     rows = int(table["low_bps"].notna().sum())
     together = frames.to_pandas(compared(1 - (1 - intervals) / max(1, rows)))
     for end in ("low_bps", "high_bps"):

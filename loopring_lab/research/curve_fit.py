@@ -30,8 +30,7 @@ class CostFit:
     Parameters
     ----------
     cells : pandas.DataFrame
-        A row for each `CELL`, with ``orders``, and the sums ``cost`` and ``squares`` of their costs and of those
-        squared.
+        A row for each `CELL`, with ``orders`` and the sum ``cost`` of their costs.
     caller : str
     """
 
@@ -60,33 +59,25 @@ class CostFit:
         # The last columns are the effects.
         self._first_effect = self._rows.shape[1] - len(self._effects)
 
-    def covariance_by_order(self) -> np.ndarray:
-        """Return the covariance of the coefficients if orders vary by themselves, without a correction for few."""
-        cells = self.cells
-        # Orders of one cell have the same row, so the squares of what is left of them add up.
-        crossed = 2 * cells["cost"] - self.expected * cells["orders"]
-        squares = cells["squares"] - self.expected * crossed
-        left = np.sqrt(squares.clip(0).to_numpy())
-        return self._covariance(self._rows * left[:, None])
+    def jackknife(self, parts: pd.DataFrame) -> np.ndarray:
+        """Return the covariance of the coefficients by leaving out each cluster (CRV3), see `engine.clusters`.
 
-    def covariance_by_cluster(self, rests: pd.DataFrame) -> np.ndarray:
-        """Return the same if orders of a ``cluster`` vary together.
-
-        `rests` are sums of ``rest``, what the fit leaves of the costs: by cluster and each factor, and by cluster,
-        venue and step; other columns are null.
+        `parts` are the cells of each ``cluster``, with ``orders`` and the sum ``cost``.
         """
-        codes, _ = pd.factorize(rests["cluster"])
-        rest = rests["rest"].to_numpy()
-        # No more than a column at a time: accounts may be many.
-        sums = [np.bincount(codes, column * rest) for column in self._columns(rests)]
-        return self._covariance(np.column_stack(sums))
-
-    def _covariance(self, scores: np.ndarray) -> np.ndarray:
-        """Return the sandwich of scores, a row for each cluster; one cluster says nothing of how clusters vary."""
-        bread: np.ndarray = self._fit.normalized_cov_params
-        if len(scores) < 2:
-            return np.full_like(bread, np.nan)
-        covariance: np.ndarray = bread @ (scores.T @ scores) @ bread
+        whole = self._rows.T @ (self._rows * self._orders[:, None])
+        numbered = self.cells[list(CELL)].assign(place=range(len(self.cells)))
+        placed = parts.merge(numbered, on=list(CELL))
+        moved = []
+        for _, own in placed.groupby("cluster"):
+            cells = own["place"].to_numpy()
+            rows = self._rows[cells]
+            orders = own["orders"].to_numpy(np.float64)
+            rest = own["cost"].to_numpy() - orders * self.expected[cells]
+            left = whole - rows.T @ (rows * orders[:, None])
+            # What the other orders do not tell apart stays as it is.
+            moved.append(-np.linalg.pinv(left, hermitian=True) @ (rows.T @ rest))
+        moves = np.array(moved)
+        covariance: np.ndarray = (len(moves) - 1) / len(moves) * moves.T @ moves
         return covariance
 
     def variance_of_mix(self) -> float:
@@ -104,19 +95,23 @@ class CostFit:
         rows[:, first:] = self._mean_row[first:]
         return rows
 
-    def estimates(
-        self, rows: np.ndarray, covariance: np.ndarray, more_variance: float
-    ) -> tuple[np.ndarray, np.ndarray]:
-        """Return what the fit says of rows and the standard errors; NaN where it does not follow from the orders."""
+    def estimates(self, rows: np.ndarray) -> np.ndarray:
+        """Return what the fit says of rows; NaN where it does not follow from the orders."""
         bread = self._fit.normalized_cov_params
         information = self._rows.T @ (self._rows * self._orders[:, None])
         reproduced = rows @ bread @ information
         off = np.abs(reproduced - rows).max(axis=1)
         follows = np.where(off < ROUNDING, 1.0, np.nan)
-        expected = rows @ self._coefficients
+        expected: np.ndarray = rows @ self._coefficients
+        return expected * follows
+
+    def errors(
+        self, rows: np.ndarray, covariance: np.ndarray, more_variance: float
+    ) -> np.ndarray:
+        """Return the standard errors of these."""
         variances = np.einsum("ij,jk,ik->i", rows, covariance, rows)
-        errors = np.sqrt(variances + more_variance)
-        return expected * follows, errors * follows
+        errors: np.ndarray = np.sqrt(variances + more_variance)
+        return errors
 
     def _mean(self, values: np.ndarray) -> Any:
         """Return the mean of all orders, of values or rows of the cells."""

@@ -12,14 +12,21 @@ import pyarrow as pa
 from loopring_lab.arguments import parse_length
 from loopring_lab.engine.ask import ask_table, given, given_prices
 from loopring_lab.engine.asof import asof_sql, too_late_sql, with_spans_sql
-from loopring_lab.engine.estimates import FEWEST, check_level
+from loopring_lab.engine.clusters import (
+    LEAST_CLUSTERS,
+    LEVELS,
+    by_cluster_sql,
+    check_cluster,
+    check_level,
+    clusters_sql,
+    student,
+)
 from loopring_lab.engine.groups import Keys
 from loopring_lab.engine.kinds import FrameT, Given, Trades
 from loopring_lab.engine.notes import LEFT_OUT
 from loopring_lab.engine.question import Large
 from loopring_lab.engine.worth import DAY_SQL, worth_by_day
 from loopring_lab.errors import LabError
-from loopring_lab.fills.estimands import LEAST_CLUSTERS, VENUES, check_cluster
 from loopring_lab.fills.prices import (
     LAST_FILL_MS,
     is_near_sql,
@@ -32,7 +39,10 @@ from loopring_lab.fills.prices import (
 from loopring_lab.fills.sides import ROLE_COLUMNS, role_steps
 from loopring_lab.research.curve_fit import CELL, STEPS, CostFit, sizes_at
 
+VENUES = {"pool": "amm", "book": "dex"}
 DIFFERENCE = "difference"
+# A curve of fewer orders says nothing.
+FEWEST = 20
 HOUR = 3_600_000
 # A curve leaves out this part of the orders at either end, where single orders bend it.
 TAIL = 0.025
@@ -64,45 +74,20 @@ CROSSING = {
 }
 
 CELLS = """
--- orders of each cell; then each account and each day that has any at a venue, and how many fills count nowhere
+-- orders of each cell; a row without a cell has how many fills count nowhere
 SELECT market, side, hour, fill_type, step,
     count(*) AS orders,
-    fsum(cost) AS cost,
-    fsum(cost * cost) AS squares
+    fsum(cost) AS cost
 FROM orders
 GROUP BY ALL
 UNION ALL BY NAME
-SELECT DISTINCT
-    'account' AS counted,
-    fill_type,
-    account AS number
-FROM orders
-UNION ALL BY NAME
-SELECT DISTINCT
-    'day' AS counted,
-    fill_type,
-    day AS number
-FROM orders
-UNION ALL BY NAME
-SELECT
-    'left out' AS counted,
-    count(*) AS number
+SELECT count(*) AS left_out
 FROM takers
 WHERE NOT is_taken"""
 
-RESTS = """
--- what the fit leaves of the costs of each cluster, summed in every way in which the columns of the fit need it
-WITH rests AS (
-    SELECT o.*,
-        {cluster} AS cluster,
-        cost - expected AS rest
-    FROM orders AS o
-    JOIN fitted AS f USING (market, side, hour, fill_type, step)
-)
-SELECT cluster, market, side, hour, fill_type, step,
-    fsum(rest) AS rest
-FROM rests
-GROUP BY GROUPING SETS ((cluster, market), (cluster, side), (cluster, hour), (cluster, fill_type, step))"""
+OF_CLUSTERS = f"""
+-- the same of each account, day and week
+{by_cluster_sql(", ".join(CELL), "count(*) AS orders, fsum(cost) AS cost", "orders")}"""
 
 
 def cost_curves(
@@ -127,9 +112,8 @@ def cost_curves(
         Prices from outside the exchange, such as minute closes; by default `trades`, as for `compare_venues`.
     horizon : str or pandas.Timedelta
         How long after the end of an order prices count.
-    cluster : {'order', 'account', 'day'}, optional
-        What is taken to vary as one, as for `compare_venues`: by default the one with the fewest clusters that has 20
-        or more at each venue.
+    cluster : {'account', 'day', 'week'}, optional
+        What is taken to vary as one, as for `compare_venues`: by default, at each size, the one with the widest band.
     intervals : float
         Level of the bands, between 0 and 1, at each size by itself.
 
@@ -139,9 +123,9 @@ def cost_curves(
         ``venue``: ``pool``, ``book``, and ``difference``, pool minus book, at sizes that both have; ``quote``, the
         token that sizes are counted in, that of most fills; ``size`` (float64); ``cost_bps``, from ``low_bps`` to
         ``high_bps`` (float64 basis points, null where a venue's curve does not follow from the orders); ``orders``
-        that the curve rests on; ``cluster`` and ``clusters``, what the errors are clustered by and how many there
-        are; ``reference``, ``outside prices`` or ``own trades``. A venue with fewer than 20 orders has no rows, and
-        neither have the largest and smallest 2.5 % of a venue's sizes.
+        that the curve rests on; ``cluster`` and ``clusters``, what varies as one and how many of these the venue
+        with fewer has; ``reference``, ``outside prices`` or ``own trades``. A venue with fewer than 20 orders has no
+        rows, and neither have the largest and smallest 2.5 % of a venue's sizes.
 
     Raises
     ------
@@ -153,26 +137,27 @@ def cost_curves(
     -----
     A curve is a natural cubic spline with four knots (Harrell, section 2.4.5). Orders of one market, side, hour,
     venue and size, rounded to a quarter of the natural logarithm, are one row of a weighted least squares fit, which
-    gives what a fit of single orders would. Standard errors are clustered, with the factor G / (G - 1) for G
-    clusters, and Student's t with G - 1 degrees of freedom (Cameron and Miller); those of a venue's curve also cover
-    which markets, sides and hours orders happened to be in. With fewer than 5 clusters there are no bands.
+    gives what a fit of single orders would. Bands are those of a cluster jackknife (CRV3) with Student's t, see
+    `engine.clusters`; those of a venue's curve also cover which markets, sides and hours orders happened to be in.
+    Where no level has 8 clusters at each venue, there are none.
 
     Users choose venues, often by price: a curve describes orders that went to a venue, not what others would pay.
     Arbitrage is no user's cost: leave it out first, such as by ``flow`` of `with_flow`.
 
     References
     ----------
-    F. E. Harrell, "Regression Modeling Strategies", 2nd edition, 2015; A. C. Cameron and D. L. Miller, "A
-    practitioner's guide to cluster-robust inference", Journal of Human Resources 50 (2015).
+    F. E. Harrell, "Regression Modeling Strategies", 2nd edition, 2015; J. G. MacKinnon, M. Ø. Nielsen and
+    M. D. Webb, "Fast and reliable jackknife and bootstrap methods for cluster-robust inference", Journal of Applied
+    Econometrics, 2023.
 
     Examples
     --------
     >>> trades = client.trades([10083, 11519], market="ETH-USDC")
     >>> curves = lab.research.cost_curves(trades, client.outside_prices(trades))
-    >>> curves[["venue", "size", "cost_bps", "low_bps", "high_bps"]].iloc[[0, 40]]
-       venue         size   cost_bps    low_bps   high_bps
-    0   pool   115.584285  26.988911  22.789136  31.188685
-    40  pool  3827.625821  29.320334  25.357971  33.282697
+    >>> curves[["venue", "size", "cost_bps"]].iloc[[0, 40]]
+       venue         size   cost_bps
+    0   pool   115.584285  26.988911
+    40  pool  3827.625821  29.320334
     """
     caller = "lab.research.cost_curves"
     check_level(intervals, caller)
@@ -184,9 +169,9 @@ def cost_curves(
     steps |= _order_steps(beside, kind, horizon, caller)
     tables["worth"] = worth_by_day(fills)
 
-    def asked(last: str, **more: pa.Table) -> pd.DataFrame:
+    def asked(last: str) -> pd.DataFrame:
         question = question_of_prices(caller, {**steps, "sums": last}, NEEDS, Keys())
-        found = ask_table(question, fills, beside, **tables, **more)
+        found = ask_table(question, fills, beside, **tables)
         table: pd.DataFrame = found.to_pandas()
         # In one order on all kinds of frames, so that a fit adds up in the same one.
         return table.sort_values(table.columns.tolist(), ignore_index=True)
@@ -195,44 +180,38 @@ def cost_curves(
     cells = _cells_with_curves(found)
     if cells.empty:
         return _answer(fills, pd.DataFrame(), CURVE)
-    if cluster is None:
-        # A venue without a curve has no band either.
-        cluster = _widest(found[found["fill_type"].isin(cells["fill_type"])])
     fit = CostFit(cells, caller)
-    if cluster == "order":
-        clusters = int(cells["orders"].sum())
-        covariance = fit.covariance_by_order()
-    else:
-        fitted = cells[list(CELL)].assign(expected=fit.expected)
-        table = pa.Table.from_pandas(fitted, preserve_index=False)
-        rests = asked(RESTS.format(cluster=cluster), fitted=table)
-        clusters = rests["cluster"].nunique()
-        covariance = fit.covariance_by_cluster(rests)
-    # The correction for few clusters of Cameron and Miller; that for many coefficients needs the rows of a fit, which
-    # here are sums.
-    covariance = covariance * clusters / max(1, clusters - 1)
+    # A venue without a curve has no band either.
+    parts = asked(OF_CLUSTERS)
+    errors_of = _errors(
+        fit, parts[parts["fill_type"].isin(cells["fill_type"])], cluster
+    )
     about = {
         "quote": _unit_of(tables["worth"]),
-        "cluster": cluster,
-        "clusters": clusters,
         "reference": kind,
-        LEFT_OUT: found.loc[found["counted"] == "left out", "number"].sum(),
+        LEFT_OUT: found["left_out"].max(),
     }
     drawn = []
     for venue, sizes, design, orders in _curves(fit, cells):
         # Effects of markets, sides and hours cancel out of the difference.
         more = 0.0 if venue == DIFFERENCE else fit.variance_of_mix()
-        costs, errors = fit.estimates(design, covariance, more)
-        reach = errors * _reach(clusters, intervals)
-        curve = {
-            "venue": venue,
-            "size": np.exp(sizes / STEPS),
-            "cost_bps": costs,
-            "low_bps": costs - reach,
-            "high_bps": costs + reach,
-            "orders": orders,
-        }
-        drawn.append(pd.DataFrame(curve).assign(**about))
+        curve = pd.DataFrame(
+            {"venue": venue, "size": np.exp(sizes / STEPS), "orders": orders},
+            range(len(sizes)),
+        )
+        curve["cost_bps"] = fit.estimates(design)
+        reach = np.full(len(sizes), np.nan)
+        for level, clusters, covariance in errors_of:
+            one = fit.errors(design, covariance, more) * student(
+                intervals, clusters - 1
+            )
+            is_wider = ~(one <= reach)
+            reach[is_wider] = one[is_wider]
+            curve.loc[is_wider, "cluster"] = level
+            curve.loc[is_wider, "clusters"] = clusters
+        curve["low_bps"] = curve["cost_bps"] - reach
+        curve["high_bps"] = curve["cost_bps"] + reach
+        drawn.append(curve.assign(**about))
     return noted(_answer(fills, pd.concat(drawn), CURVE), kind)
 
 
@@ -360,9 +339,7 @@ LEFT JOIN worth ON quote = token AND {DAY_SQL} = worth.day""",
 -- an order is one decision: what it paid, weighted by value, at each venue where it was filled
 SELECT market, side, fill_type,
     order_id AS "order",
-    -- an order of an unknown account is a cluster of its own: with a number below 0, as no account has
-    coalesce(min(account_id), -1 - (order_id % {1 << 62})::BIGINT) AS account,
-    min({DAY_SQL}) AS day,
+    {clusters_sql("min(account_id)", "order_id", "min(ms)")},
     min(ms) // {HOUR} % 24 AS hour,
     round({STEPS} * ln(fsum(value)))::BIGINT AS step,
     fsum(value * cost) / fsum(value) AS cost
@@ -381,21 +358,22 @@ def _cells_with_curves(found: pd.DataFrame) -> pd.DataFrame:
     return cells[orders >= FEWEST].reset_index(drop=True)
 
 
-def _widest(found: pd.DataFrame) -> str:
-    """Return what to cluster by: the kind with the fewest clusters that has enough at each venue."""
-    numbers = found.groupby(["counted", "fill_type"])["number"].nunique()
-    fewest = numbers.groupby("counted").min()
-    enough = fewest[fewest >= FEWEST]
-    return "order" if enough.empty else str(enough.idxmin())
-
-
-def _reach(clusters: int, level: float) -> float:
-    """Return how many standard errors a band reaches to each side; NaN with too few clusters for one."""
-    from scipy.stats import t
-
-    if clusters < LEAST_CLUSTERS:
-        return np.nan
-    return float(t.ppf((1 + level) / 2, clusters - 1))
+def _errors(
+    fit: CostFit, parts: pd.DataFrame, cluster: str | None
+) -> list[tuple[str, int, np.ndarray]]:
+    """Return the levels with enough clusters: each with how many the venue with fewer has, and the covariance."""
+    numbers = parts.groupby(["level", "fill_type"])["cluster"].nunique()
+    fewest = numbers.groupby("level").min()
+    accounts = parts.loc[parts["level"] == "account", "cluster"].nunique()
+    # A few accounts cannot speak for others; one speaks for itself.
+    if cluster is None and accounts > 1 and fewest["account"] < LEAST_CLUSTERS:
+        return []
+    wanted = [cluster] if cluster else LEVELS
+    return [
+        (level, int(fewest[level]), fit.jackknife(parts[parts["level"] == level]))
+        for level in wanted
+        if fewest.get(level, 0) >= LEAST_CLUSTERS
+    ]
 
 
 def _curves(

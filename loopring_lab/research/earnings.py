@@ -12,7 +12,7 @@ import pandas as pd
 
 from loopring_lab.amounts import to_float
 from loopring_lab.amounts.display import format_amount, truncate
-from loopring_lab.engine.estimates import FEWEST, quantile, widening
+from loopring_lab.engine.clusters import LEAST_CLUSTERS, student
 from loopring_lab.fills.prices import OWN_TRADES
 
 POOL = ["account_id", "market", "base", "quote"]
@@ -90,26 +90,28 @@ def totals(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def mean_rate(net: np.ndarray, weights: np.ndarray) -> dict[str, float]:
-    """Return the mean of net returns in basis points of their weights, with its interval, periods as clusters.
+    """Return the mean of net returns in basis points of their weights, with its interval.
 
-    As in `engine.estimates`: the error of a ratio, linearised; few or unequal periods widen the interval.
+    It is that of `engine.clusters`: the mean is computed again without each period that has a weight.
     """
-    count = np.count_nonzero(weights)
+    has_weight = weights != 0
+    net = net[has_weight]
+    weights = weights[has_weight]
+    count = len(weights)
     total = weights.sum()
     unknown = {"net_bps": math.nan, "low_bps": math.nan, "high_bps": math.nan}
     if not count or not total:
         return unknown
     mean = net.sum() / total
     rates = unknown | {"net_bps": 10_000 * mean}
-    effective = total**2 / (weights**2).sum()
-    if count < FEWEST or effective < FEWEST:
+    if count < LEAST_CLUSTERS:
         return rates
-    off = ((net - mean * weights) ** 2).sum()
-    error = math.sqrt(off * count / (count - 1)) / total
-    reach = quantile(LEVEL) + widening(LEVEL) / (effective - 1)
+    moved = (net.sum() - net) / (total - weights) - mean
+    error = math.sqrt((count - 1) / count * (moved**2).sum())
+    reach = student(LEVEL, count - 1) * error
     return rates | {
-        "low_bps": 10_000 * (mean - reach * error),
-        "high_bps": 10_000 * (mean + reach * error),
+        "low_bps": 10_000 * (mean - reach),
+        "high_bps": 10_000 * (mean + reach),
     }
 
 

@@ -1,4 +1,4 @@
-"""Flow classes: whose fills are arbitrage, and whose are a user's."""
+"""Flow classes: whose orders are arbitrage, and whose are a user's."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ import pandas as pd
 from loopring_lab.arguments import parse_tolerance
 from loopring_lab.engine.ask import ask, ask_table, given, given_prices
 from loopring_lab.engine.asof import asof_sql
-from loopring_lab.engine.estimates import check_level, quantile
+from loopring_lab.engine.clusters import check_level, student_sql
 from loopring_lab.engine.groups import keys_of
-from loopring_lab.engine.kinds import FrameT, Trades
+from loopring_lab.engine.kinds import FrameT, Given, Trades
 from loopring_lab.engine.question import Question
+from loopring_lab.engine.worth import DAY_SQL, worth_by_day
 from loopring_lab.errors import LabError
 from loopring_lab.fills.prices import (
     OUTSIDE_PRICES,
@@ -24,7 +25,16 @@ from loopring_lab.fills.prices import (
 )
 from loopring_lab.fills.sides import ONCE, ROLE_COLUMNS, role_steps
 
-# Steps of the question: which accounts are arbitrageurs?
+# The name that sentences have for a venue.
+VENUES = {"amm": "pool", "dex": "book"}
+# Fewer other orders say nothing of how an account trades.
+LEAST_ORDERS = 3
+# Gains are whole numbers of a millionth of a basis point, whose sums are the same in any order. A gain beyond a hundred
+# times the price says that a price is wrong.
+UNITS = 1_000_000
+LARGEST_GAIN = 1_000_000
+
+# Steps from roles to ``gains``, what each order gained.
 TRADED = """
 -- takers' fills at a known venue, with the moment up to which outside prices count
 SELECT *,
@@ -36,63 +46,84 @@ GAINED = """
 -- how much better than the outside price each fill was, in basis points: the fee of a pool is in its price, that of a
 -- taker on the book is not
 SELECT *,
-    -({worse}) - CASE fill_type WHEN 'dex' THEN fee_bps ELSE 0 END AS gain
+    -({worse}) - CASE fill_type WHEN 'dex' THEN fee_bps ELSE 0 END AS fill_gain
 FROM found"""
 
-DECIDED = """
+GAINS = f"""
 -- each order is one decision, however many fills it took; those without an outside price do not count
-SELECT {group},
-    sum(notional::DOUBLE * gain) > 0 AS is_arbitrage
+SELECT {{group}}, account_id, market, order_id,
+    sum((notional::DOUBLE * fill_gain)::HUGEINT)::DOUBLE / sum(notional)::DOUBLE AS mean_gain,
+    ({UNITS} * greatest(-{LARGEST_GAIN}, least({LARGEST_GAIN}, mean_gain)))::HUGEINT AS gain
 FROM gained
-WHERE notional > 0 AND isfinite(gain)
-GROUP BY {group}, market, order_id"""
+WHERE notional > 0 AND isfinite(fill_gain)
+GROUP BY {{group}}, account_id, market, order_id"""
 
 SUMS = """
--- orders of each account in a market
+-- sums of each account in a market
 SELECT {group},
     count(*) AS orders,
-    count(*) FILTER (WHERE is_arbitrage) AS arbitrage
-FROM decided
+    sum(gain) AS gain,
+    sum(gain * gain) AS squares
+FROM gains
 GROUP BY {group}"""
 
-VERDICTS = """
-WITH totals AS (  -- orders of each account in all markets
-    SELECT {group},
-        sum(orders)::DOUBLE AS n,
-        sum(arbitrage)::DOUBLE AS k
-    FROM sums
-    GROUP BY {group}
-),
-shares AS (  -- Wilson's interval of the share of those that are arbitrage
-    SELECT {group},
-        (k + {z} * {z} / 2) / (n + {z} * {z}) AS middle,
-        {z} * sqrt(k * (n - k) / n + {z} * {z} / 4) / (n + {z} * {z}) AS reach
-    FROM totals
-)
+TOTALS = """
+-- those in all markets
 SELECT {group},
-    CASE
-        WHEN middle - reach > 0.5 THEN 'arbitrage'
-        WHEN middle + reach < 0.5 THEN 'user'
-        ELSE 'unknown'
-    END AS flow
-FROM shares"""
+    sum(orders)::BIGINT AS orders,
+    sum(gain)::DOUBLE AS gain,
+    sum(squares)::DOUBLE AS squares
+FROM sums
+GROUP BY {group}"""
 
 # Steps of the question: what does that say of each row?
-TAKERS = """
--- who took each fill
-SELECT market, trade_id,
-    min(account_id) AS taker
-FROM told
-WHERE told_role = 'taker'
-GROUP BY market, trade_id"""
+CLASSES = f"""
+-- each order of a taker: arbitrage if the mean gain of the account's other orders is shown to be positive
+WITH taken AS (
+    SELECT DISTINCT account_id, market, order_id
+    FROM told
+    WHERE told_role = 'taker'
+),
+others AS (
+    SELECT t.market, t.order_id, t.account_id,
+        orders - if(g.gain IS NULL, 0, 1) AS n,
+        (a.gain - coalesce(g.gain, 0)::DOUBLE) / n AS mean,
+        (squares - coalesce(g.gain * g.gain, 0)::DOUBLE) / n - mean * mean AS variance
+    FROM taken AS t
+    LEFT JOIN gains AS g ON t.account_id = g.account_id AND t.market = g.market AND t.order_id = g.order_id
+    LEFT JOIN accounts AS a ON t.account_id = a.account_id
+)
+SELECT market, order_id, account_id,
+    n >= {LEAST_ORDERS} AND mean > ({{student}}) * sqrt(greatest(variance, 0) / (n - 1)) AS is_arbitrage
+FROM others"""
 
 ROWS = """
--- the verdict on the taker of each row's fill
+-- the class of each row's fill, at the order of its taker; of a fill whose taker is not there it is not known
+WITH takers AS (
+    SELECT t.market, trade_id,
+        bool_or(coalesce(is_arbitrage, FALSE)) AS is_arbitrage
+    FROM told AS t
+    LEFT JOIN classes AS c ON t.account_id = c.account_id AND t.market = c.market AND t.order_id = c.order_id
+    WHERE told_role = 'taker'
+    GROUP BY t.market, trade_id
+)
 SELECT row,
-    coalesce(flow, 'unknown') AS flow
+    CASE
+        WHEN is_arbitrage THEN 'arbitrage'
+        WHEN told_role = 'taker' OR NOT is_arbitrage THEN 'user'
+        ELSE 'unknown'
+    END AS flow
 FROM told AS t
-LEFT JOIN takers AS o ON t.market = o.market AND t.trade_id = o.trade_id
-LEFT JOIN flows AS f ON CASE told_role WHEN 'taker' THEN t.account_id ELSE o.taker END = f.account_id"""
+LEFT JOIN takers AS o ON t.market = o.market AND t.trade_id = o.trade_id"""
+
+SHARES = f"""
+-- what takers traded, by venue, account and class
+SELECT fill_type, account_id, flow,
+    sum((notional::DOUBLE * worth)::HUGEINT) AS value
+FROM told
+LEFT JOIN worth ON quote = token AND {DAY_SQL} = worth.day
+WHERE told_role = 'taker' AND fill_type IN ('amm', 'dex')
+GROUP BY ALL"""
 
 
 def with_flow(
@@ -102,7 +133,7 @@ def with_flow(
     tolerance: str | pd.Timedelta | None = "5min",
     intervals: float = 0.95,
 ) -> FrameT:
-    """Say of each fill whether its taker is an arbitrageur or a user.
+    """Say of each fill whether its taker's order was an arbitrageur's or a user's.
 
     An arbitrageur trades because a price is wrong; a user, because he wants the other token. What the two pay is not
     alike, so a comparison of venues over both says little about either.
@@ -117,14 +148,14 @@ def with_flow(
     tolerance : str or pandas.Timedelta, optional
         Maximum age of the outside price; None for any age.
     intervals : float
-        How sure a verdict on an account must be: level of the interval of its share, between 0 and 1.
+        How sure it must be that an account gains: level of the interval of its mean gain, between 0 and 1.
 
     Returns
     -------
     frame of the same kind (pandas for an Archive)
         The trades with ``flow``, of the taker of each fill: ``arbitrage``, ``user``, or ``unknown`` where the taker is
-        not in `trades`, or has too few orders with an outside price, or orders of both sorts. Both sides of a fill
-        have the same.
+        not in `trades`. Both sides of a fill have the same. A pandas frame has ``attrs["flow"]``: by venue the
+        ``accounts`` that take with arbitrage, and the ``share`` of takers' value that is.
 
     Raises
     ------
@@ -137,23 +168,20 @@ def with_flow(
     A pool with a fee f leaves a band around the outside price S in which nobody gains by trading against it: from
     S (1 - f) to S / (1 - f) [1]_. What a fill at a constant product pays on average is the geometric mean of the
     prices before and after it, and the fee. So one that starts within the band never gets a better price than S, fee
-    included, and one that starts outside it and goes to its edge always does: an order at a pool counts as arbitrage
-    if its price is better than S. No fee need be assumed, as the pool's is in its price. On the order book the band
-    is what the taker pays: an order counts if its price is better than S by more than that.
+    included, and one that starts outside it and goes to its edge always does: an order gains by how much its price is
+    better than S. No fee need be assumed, as the pool's is in its price; on the order book, what the taker pays is
+    taken off.
 
-    One order proves little: users sometimes trade in the direction of the arbitrage. So accounts are judged, by the
-    share of their orders that count: an account is an arbitrageur if the interval of that share (Wilson's [2]_, at
-    the level `intervals`) lies above a half, and a user if it lies below. At 95 % that takes four orders that are all
-    alike. All fills that an account takes, at either venue, have its verdict. An account that does both has one
-    verdict: that of most of its orders.
+    Users gain at times, by chance. Were an order judged by its own gain, the cheap ones would be called arbitrage, and
+    what is left would look expensive at the venue with the noisier prices. So the class of an account at an order comes
+    from its other orders alone, at both venues: ``arbitrage`` if there are at least 3, and the interval of their mean
+    gain (Student's t) lies above 0; else ``user``. Nobody is left out.
 
     References
     ----------
     .. [1] J. Milionis, C. C. Moallemi, T. Roughgarden and A. L. Zhang, "Automated Market Making and
        Loss-Versus-Rebalancing", 2022; on fees: J. Milionis, C. C. Moallemi and T. Roughgarden, "Automated Market
        Making and Arbitrage Profits in the Presence of Fees", 2023.
-    .. [2] E. B. Wilson, "Probable Inference, the Law of Succession, and Statistical Inference", Journal of the
-       American Statistical Association 22 (1927).
 
     Examples
     --------
@@ -184,18 +212,42 @@ def with_flow(
         "traded": TRADED,
         "found": asof_sql("traded", "last", within=within),
         "gained": GAINED.format(worse=worse_sql("price", "found_price")),
-        "decided": DECIDED.format(group=group),
-        "sums": SUMS.format(group=group),
-        "answer": VERDICTS.format(group=group, z=quantile(intervals)),
+        "gains": GAINS.format(group=group),
     }
     needs = (*ROLE_COLUMNS, "price", "notional", "fee_bps")
-    judged = question_of_prices(caller, steps, needs, keys)
-    # Accounts trade in several markets, so verdicts are known before any fill has one.
-    flows = ask_table(judged, fills, beside, **tables)
-    shown = Question(
-        caller,
-        {**roles, "takers": TAKERS, "rows": ROWS},
-        needs=ROLE_COLUMNS,
-        shown=None,
+    judged = {
+        **steps,
+        "sums": SUMS.format(group=group),
+        "answer": TOTALS.format(group=group),
+    }
+    # Accounts trade in several markets, so what they gain is known before any order has a class.
+    accounts = ask_table(
+        question_of_prices(caller, judged, needs, keys), fills, beside, **tables
     )
-    return ask(shown, fills, flows=flows, **tables)
+    named = accounts.rename_columns(["account_id", *accounts.column_names[1:]])
+    steps["classes"] = CLASSES.format(student=student_sql(intervals, "(n - 1)"))
+    steps["rows"] = ROWS
+    shown = question_of_prices(caller, steps, needs, keys, shown=None)
+    answer = ask(shown, fills, beside, accounts=named, **tables)
+    if isinstance(answer, pd.DataFrame):
+        answer.attrs["flow"] = _shares(given(answer, caller))
+    return answer
+
+
+def _shares(known: Given[Any]) -> dict[str, dict[str, Any]]:
+    """Return how many accounts take with arbitrage at each venue, and which share of takers' value that is."""
+    roles, tables = role_steps(known)
+    needs = (*ROLE_COLUMNS, "quote", "notional", "flow")
+    question = Question(known.caller, {**roles, "sums": SHARES}, needs)
+    found = ask_table(question, known, worth=worth_by_day(known), **tables).to_pandas()
+    found["value"] = found["value"].astype(float)
+    shares = {}
+    for fill_type, venue in VENUES.items():
+        taken = found[found["fill_type"] == fill_type]
+        arbitrage = taken[taken["flow"] == "arbitrage"]
+        if taken["value"].sum() > 0:
+            shares[venue] = {
+                "accounts": arbitrage["account_id"].nunique(),
+                "share": float(arbitrage["value"].sum() / taken["value"].sum()),
+            }
+    return shares

@@ -11,7 +11,8 @@ from loopring_lab.amounts.arithmetic import AMOUNT_TYPE
 from loopring_lab.amounts.scaling import from_integers, to_integers
 from loopring_lab.engine.ask import ask, ask_table, given
 from loopring_lab.engine.asof import asof_sql, before_sql
-from loopring_lab.engine.estimates import check_level, with_estimates
+from loopring_lab.engine.clusters import check_cluster, check_level
+from loopring_lab.engine.estimates import with_estimates
 from loopring_lab.engine.groups import EVERYTHING, Keys, keys_of, several
 from loopring_lab.engine.kinds import FrameT, Given, Trades
 from loopring_lab.engine.notes import with_note
@@ -79,6 +80,7 @@ def pool_quotes(
     pool_fee_bps: int = 20,
     taker_fee_bps: float = 10,
     intervals: float = 0.95,
+    cluster: str | None = None,
 ) -> FrameT:
     """Ask what each order that took the book would have cost at the pool at that moment: its opportunity cost.
 
@@ -102,6 +104,8 @@ def pool_quotes(
         most accounts; `fees.tiers` with ``by="fill_type"`` shows what an account pays.
     intervals : float
         Level of the intervals, between 0 and 1.
+    cluster : {'account', 'day', 'week'}, optional
+        What is taken to vary as one, as for `all_in_cost`.
 
     Returns
     -------
@@ -150,13 +154,14 @@ def pool_quotes(
     1   BUY   227.33    254.61     257.881      -128.817663
     """
     check_level(intervals, CALLER)
+    check_cluster(cluster, CALLER)
     check_fees(pool_fee_bps, taker_fee_bps, CALLER)
     if by is not None:
         by = several(by)
     fills = given(orders, CALLER)
     reserves = given(balances, f"{CALLER}: balances=")
     quoted = quoted_orders(fills, reserves, by, pool_fee_bps)
-    answer = compared(fills, quoted, by, taker_fee_bps, intervals)
+    answer = compared(fills, quoted, by, taker_fee_bps, intervals, cluster)
     unquoted = quoted["pool_quote"].null_count
     note = ""
     if unquoted:
@@ -337,6 +342,7 @@ def compared(
     by: str | Sequence[str] | None,
     taker_fee_bps: float,
     level: float,
+    cluster: str | None = None,
 ) -> pa.Table:
     """Return how much worse orders did than the pool's quote, one row for each or, with ``by=``, for each group."""
     # What a taker keeps of what is received, at the pool and on the book.
@@ -377,6 +383,7 @@ FROM trades"""
         "fee",
         "pool_quote",
         "fills",
+        "account_id",
     )
     if by is None:
         steps["rows"] = (
@@ -388,6 +395,12 @@ FROM trades"""
     keys = keys_of(rows, by, *TAKEN)
     question = Question(CALLER, steps, needs, ("trade_id",), keys=keys)
     question = with_estimates(
-        question, RATES, level, fills="fills", missing="unquoted", sides="costs"
+        question,
+        RATES,
+        level,
+        cluster,
+        fills="fills",
+        missing="unquoted",
+        sides="costs",
     )
     return ask(question, rows, worth=worth_by_day(trades))

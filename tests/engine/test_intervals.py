@@ -1,14 +1,13 @@
 """Means with intervals: against their definition, and against the truth over many samples."""
 
-from collections import defaultdict
 from collections.abc import Callable
 from decimal import Decimal
-from statistics import NormalDist, median
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
+from scipy import stats
 from support.worlds import pool_balances, trades_of
 
 import loopring_lab as lab
@@ -59,42 +58,42 @@ def estimated(fills: pd.DataFrame) -> pd.DataFrame:
 
 
 def by_definition(fills: pd.DataFrame) -> dict[str, float]:
-    """Return a weighted mean and its interval from a loop over orders."""
-    weights = fills["notional"].astype(float).tolist()
-    rates = fills["fee_bps"].tolist()
-    mean = sum(w * x for w, x in zip(weights, rates, strict=True)) / sum(weights)
-    values = defaultdict(float)
-    off = defaultdict(float)
-    for order, weight, rate in zip(fills["order_hash"], weights, rates, strict=True):
-        values[order] += weight
-        off[order] += weight * (rate - mean)
-    count = len(values)
-    error = (sum(x**2 for x in off.values()) * count / (count - 1)) ** 0.5 / sum(
-        weights
-    )
-    # Kish's number of orders of equal weight.
-    effective = sum(weights) ** 2 / sum(x**2 for x in values.values())
-    # A normal quantile, widened to the t distribution's of as many equal orders (Cornish and Fisher).
-    z = NormalDist().inv_cdf(0.975)
-    reach = error * (z + (z**3 + z) / 4 / (effective - 1))
+    """Return a weighted mean and its interval from a loop over accounts, which are left out in turn."""
+    weights = fills["notional"].astype(float)
+    rates = fills["fee_bps"]
+    mean = (weights * rates).sum() / weights.sum()
+    moved = []
+    for account in fills["account_id"].unique():
+        others = fills["account_id"] != account
+        rest = (weights * rates)[others].sum() / weights[others].sum()
+        moved.append(rest - mean)
+    count = len(moved)
+    error = ((count - 1) / count * sum(one**2 for one in moved)) ** 0.5
+    reach = error * stats.t.ppf(0.975, count - 1)
     return {
-        "mean_fee_bps": sum(rates) / len(rates),
+        "mean_fee_bps": rates.mean(),
         "weighted_all_in_bps": mean,
-        "median_fee_bps": median(rates),
+        "median_fee_bps": rates.median(),
         "low_all_in_bps": mean - reach,
         "high_all_in_bps": mean + reach,
         "fills": len(rates),
-        "orders": count,
+        "orders": fills["order_hash"].nunique(),
     }
 
 
-def test_means_and_intervals_are_those_of_their_definition():
-    fills = drawn(150, 1)
+@pytest.mark.parametrize("accounts", [8, 40])
+def test_means_and_intervals_are_those_of_their_definition(accounts):
+    """All fills are of one day, so accounts alone are many enough."""
+    fills = drawn(300, 1)
+    fills["account_id"] = (
+        fills["order_hash"].map(lambda text: int(text, 16) - 1) % accounts
+    )
     found = estimated(fills).set_index("part")
     for group, mine in fills.groupby("part"):
         expected = by_definition(mine)
+        # Quantiles of Student's t are those of an expansion, which is 0.01 % off for eight.
         assert found.loc[group, list(expected)].to_dict() == pytest.approx(
-            expected, rel=1e-12
+            expected, rel=1e-3 if accounts == 8 else 1e-6
         )
 
 
@@ -140,8 +139,32 @@ def test_means_of_groups_are_those_of_their_rows(function):
             # Medians are of rates rounded to thousandths.
             middle = pytest.approx(known[rate].median(), abs=0.001)
             assert group[f"median_{rate}"] == middle
-        if len(known) < 20:
-            assert pd.isna(group[f"low_{rates[0]}"])
+
+
+def test_fills_in_several_quote_tokens_weigh_what_they_are_worth():
+    """A token that is worth 1,000 of another one, and whose fills cost 30 where the other's cost 10."""
+    fills = drawn(400, 3, 1)
+    order = fills["order_hash"].map(lambda text: int(text, 16) - 1)
+    in_other = order % 2 == 1
+    markets = in_other.map({True: "Y-U", False: "X-T"})
+    quotes = in_other.map({True: "U", False: "T"})
+    between = fills.head(2).assign(market="U-T", base="U", quote="T", role="maker")
+    between["price"] = lab.amounts.to_units([1000] * 2, 0)
+    between["notional"] = between["size"] * 1000
+    known = fills.assign(
+        market=markets,
+        quote=quotes,
+        base=in_other.map({True: "Y", False: "X"}),
+        fee_bps=in_other.map({True: 30.0, False: 10.0}),
+    )
+    asked = pd.concat(
+        [known, between.assign(trade_id=[10_000, 10_001], fee_bps=10.0, part=1)]
+    )
+    prices = pd.concat(PRICES.assign(market=market) for market in ("Y-U", "X-T"))
+    found = lab.fills.all_in_cost(asked, prices, None, by="part").set_index("part")
+    values = lab.to_float(known["notional"]) * np.where(in_other, 1000, 1)
+    expected = np.average(known["fee_bps"], weights=values)
+    assert found.loc[0, "weighted_fee_bps"] == pytest.approx(expected, rel=1e-9)
 
 
 @pytest.mark.thorough
@@ -156,17 +179,36 @@ def test_the_interval_holds_the_true_mean_in_nineteen_of_twenty_samples():
     assert 0.9 < held < 0.985
 
 
-def test_few_fills_few_orders_and_unequal_ones_give_no_interval():
-    # Fewer than 20 fills or orders, or so unequal that few of them decide, allow no interval.
-    few = estimated(drawn(8, 7, 1).head(19))
-    assert few["low_all_in_bps"].isna().all()
-    assert few["weighted_all_in_bps"].notna().all()
+def test_few_accounts_give_no_interval_unless_days_are_asked_for():
     fills = drawn(200, 8, 1)
-    one_order = estimated(fills.assign(order_hash="0x" + 64 * "1"))
-    assert one_order["low_all_in_bps"].isna().all()
-    whale = fills.assign(
-        notional=fills["notional"].where(
-            fills["order_hash"] != f"0x{8:064x}", Decimal(10**9)
+    order = fills["order_hash"].map(lambda text: int(text, 16) - 1)
+    days = pd.to_timedelta(order % 20, unit="D")
+    few = fills.assign(account_id=order % 7, created_at=fills["created_at"] + days)
+    found = estimated(few)
+    assert found["low_all_in_bps"].isna().all()
+    assert found["weighted_all_in_bps"].notna().all()
+    by_day = lab.fills.all_in_cost(few, PRICES, None, by="part", cluster="day")
+    # One account is all there is, and its days say how sure its own mean is.
+    alone = estimated(few.assign(account_id=1))
+    assert by_day["low_all_in_bps"].notna().all()
+    ends = ["low_all_in_bps", "high_all_in_bps"]
+    pd.testing.assert_frame_equal(alone[ends], by_day[ends])
+    one_day = estimated(fills.assign(account_id=1))
+    assert one_day["low_all_in_bps"].isna().all()
+
+
+def test_accounts_that_differ_make_the_interval_wide():
+    """Forty accounts with costs of their own: errors by order alone held the mean in two of three samples."""
+    samples = []
+    for seed in range(40):
+        chance = np.random.default_rng(seed)
+        fills = drawn(800, seed, 1).assign(part=seed)
+        account = fills["order_hash"].map(lambda text: int(text, 16) - 1) % 40
+        fills["account_id"] = account
+        fills["fee_bps"] = (
+            5 + chance.normal(0, 10, 40)[account] + chance.normal(0, 5, len(fills))
         )
-    )
-    assert estimated(whale)["low_all_in_bps"].isna().all()
+        samples.append(fills)
+    found = estimated(pd.concat(samples, ignore_index=True))
+    held = (found["low_all_in_bps"] < 5) & (found["high_all_in_bps"] > 5)
+    assert held.sum() >= 35

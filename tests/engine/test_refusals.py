@@ -284,8 +284,8 @@ REFUSED: dict[str, tuple[Callable[[pd.DataFrame], Any], str]] = {
         r"intervals=1 is not a level",
     ),
     "curves by week": (
-        lambda f: lab.research.cost_curves(f, cluster="week"),
-        r"cluster='week' is not known",
+        lambda f: lab.research.cost_curves(f, cluster="month"),
+        r"cluster='month' is not known",
     ),
     "curves by two clusters": (
         lambda f: lab.research.cost_curves(f, cluster=["account", "day"]),

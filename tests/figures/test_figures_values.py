@@ -248,9 +248,7 @@ def test_a_buyer_who_paid_more_stands_right_of_zero():
         "AMM pool:\n30 matched,\n0 not",
         "order book:\n30 matched,\n42 not",
     ]
-    assert {"mean 100.0 (100.0 to 100.0)", "mean -100.0 (-100.0 to -100.0)"} <= set(
-        words(figure)
-    )
+    assert {"mean 100.0", "mean -100.0"} <= set(words(figure))
 
 
 def test_a_mean_that_rests_on_few_orders_of_weight_says_that_it_has_no_interval():
@@ -307,9 +305,7 @@ def test_costs_are_drawn_as_their_table_has_them(trades):
         for value in line.get_ydata()
     ]
     assert len(hollow) == (~sure).sum()
-    assert ("hollow: no interval, under 20 fills or eff" in note(figure)) == bool(
-        hollow
-    )
+    assert ("hollow: no interval, under 8 accounts" in note(figure)) == bool(hollow)
     assert note(figure).endswith("differences are pulled towards 0")
 
 
@@ -344,6 +340,12 @@ def test_differences_are_those_compared_with_their_verdicts(taken):
     table = lab.fills.compare_venues(trades, prices, by="market").dropna(
         subset=["difference_bps"]
     )
+    # Bonferroni: each of so many groups at a level that leaves out that part of 5 %.
+    count = table["low_bps"].notna().sum()
+    if count > 1:
+        table = lab.fills.compare_venues(
+            trades, prices, by="market", intervals=1 - 0.05 / count
+        ).dropna(subset=["difference_bps"])
     figure = figures.venue_differences(trades, prices=prices)
     assert_legible(figure)
     rows = pd.concat(
@@ -354,23 +356,16 @@ def test_differences_are_those_compared_with_their_verdicts(taken):
         for place, row in enumerate(rows.itertuples())
     ]
     assert np.array(marks(figure)) == pytest.approx(np.array(wanted, float), rel=1e-9)
-    at_once, overlap, *single = [
+    single = [
         [line[:, 0] for line in one.get_segments() if np.ndim(line) == 2]  # type: ignore[attr-defined]
         for one in figure.axes[0].collections
     ]
-    assert np.array(overlap)[:, 0] == pytest.approx(rows["overlap_bps"].to_numpy())
     known = rows.dropna(subset=["low_bps"])
     ends = known[["low_bps", "high_bps"]].to_numpy()
     assert np.concatenate([one for one in single if one]) == pytest.approx(
         ends, rel=1e-9
     )
-    # Bonferroni: each of so many groups at a level that leaves out that part of 5 %.
-    groups = list(known["market"].iloc[1:])
-    wider = lab.fills.compare_venues(
-        trades, prices, by="market", intervals=1 - 0.05 / len(groups)
-    ).set_index("market")
-    ends = wider.loc[groups, ["low_bps", "high_bps"]].to_numpy()
-    assert np.array(at_once) == pytest.approx(ends, rel=1e-9)
+    assert note(figure).count("\n") <= 1
     names = [label.get_text() for label in figure.axes[0].get_yticklabels()]
     assert names == ["all", *rows["market"].iloc[1:]]
     assert {f"{count:,}" for count in rows["fills"]} <= set(words(figure))

@@ -20,7 +20,7 @@ import pandas as pd
 import pytest
 from support.settled_block import settled_of
 from support.settled_world import SettledWorld
-from support.worlds import WEIGHTS, size_classes, true_costs, true_differences
+from support.worlds import true_costs, true_orders, true_overlap
 
 import loopring_lab as lab
 from loopring_lab.relayer import Relayer
@@ -175,65 +175,59 @@ def test_those_compared_are_users_and_nearly_all_of_them(world, venues):
     assert len(fills) > 0.95 * len(users)
 
 
+def orders_of(world: World, fills: list[Fill]) -> pd.DataFrame:
+    numbers = {fill.id for fill in fills}
+    return true_orders(cost for cost in true_costs(world) if cost.fill.id in numbers)
+
+
 def test_the_verdict_is_the_true_one_and_rests_on_outside_prices(world, venues):
-    numbers = {fill.id for fill in compared(world, venues)}
-    costs = [cost for cost in true_costs(world) if cost.fill.id in numbers]
-    truths = true_differences(costs, size_classes(costs))[None]
-    truth = truths["difference_bps"]
+    truth = true_overlap(orders_of(world, compared(world, venues)))
     if world.cheaper != "neither":
         assert (truth < 0) == (world.cheaper == "pool")
-    (sentence,) = [
+    sentence = next(
         line for line in venues.text.splitlines() if "pool minus book" in line
-    ]
-    difference, low, high = venues.numbers("pool minus book is # bps (interval # to #)")
+    )
+    row = venues.names["compared"].iloc[0]
+    low = row["low_bps"]
+    high = row["high_bps"]
     assert low < truth < high
-    assert low < difference < high
-    assert difference == pytest.approx(truth, abs=(high - low))
-    # A larger difference is found, but for that of a sample where neither is cheaper.
     if sentence.startswith("Undecided: "):
-        assert world.cheaper == "neither" or abs(truth) < 3
+        weighted = (row["pool_weighted_bps"], row["book_weighted_bps"])
+        assert low < 0 < high or min(weighted) < 0 < max(weighted)
     else:
         assert world.cheaper != "neither"
         assert sentence.startswith(
             "The pool is cheaper: " if truth < 0 else "The order book is cheaper: "
         )
+    said = f"pool minus book is {row['difference_bps']:.1f} bps (interval {low:.1f} to {high:.1f})"
+    assert said in sentence
     assert "own trades" not in venues.text
     assert set(venues.names["moved"]["reference"]) == {"outside prices"}
-    # The same by other weights, each with its own interval.
-    others = venues.numbers(
-        "by overlap # bps (# to #), by the pool's value # bps (# to #), by the book's value # bps (# to #)."
-    )
-    for place, name in enumerate(list(WEIGHTS)[1:]):
-        _, low, high = others[3 * place : 3 * place + 3]
-        assert low < truths[name] < high
 
 
 def test_classes_of_takers_are_shown_beside_each_other(world, venues):
     rows = venues.names["together"].set_index("flow")
     known = venues.names["taken"].set_index("trade_id")["flow"].to_dict()
-    costs = [cost for cost in true_costs(world) if cost.fill.id in known]
-    assert len(costs) == len(known)
-    classes = size_classes(costs)
-    truths = true_differences(costs, classes, lambda fill: known[fill.id])
-    truths |= {"all takers": true_differences(costs, classes)[None]}
-    assert {"all takers", "user", "arbitrage"} <= set(rows.index)
+    fills = [fill for fill in taken(world) if fill.id in known]
+    assert len(fills) == len(known)
+    assert set(rows.index) == {"all takers", "user", "arbitrage"}
     for name, row in rows.iterrows():
         if row["fills"] and pd.notna(row["low_bps"]):
-            assert row["low_bps"] < truths[name]["difference_bps"] < row["high_bps"]
-    assert rows.loc["user", "verdict"] in (world.cheaper, "undecided")
+            own = [fill for fill in fills if name in ("all takers", known[fill.id])]
+            assert (
+                row["low_bps"] < true_overlap(orders_of(world, own)) < row["high_bps"]
+            )
+    # The line of users is the headline.
+    headline = venues.names["compared"].iloc[0]
+    for name in ("difference_bps", "low_bps", "high_bps", "verdict"):
+        assert rows.loc["user", name] == headline[name]
 
 
-def test_the_range_without_an_account_and_the_parts_of_the_price_are_said(venues):
-    row = venues.names["compared"].iloc[0]
-    low, high = venues.numbers(
-        "Without any one account the difference is between # and # bps."
-    )
-    assert low <= row["difference_bps"] <= high
-    effective, realized, impact = venues.numbers(
-        "Price alone, against the price before the order: # bps (effective). Of these, # are realized, and # are impact."
-    )
-    assert effective == pytest.approx(realized + impact, abs=0.11)
-    assert realized == pytest.approx(row["price_difference_bps"], abs=0.3)
+def test_parts_of_the_cost_are_shown(venues):
+    parts = venues.names["parts"].set_index("part")["difference_bps"]
+    whole = venues.names["compared"]["difference_bps"].item()
+    assert parts["fee"] + parts["price"] == pytest.approx(whole)
+    assert parts["effective"] == pytest.approx(parts["realized"] + parts["impact"])
 
 
 def test_without_balances_no_quote_is_made_up(venues):
@@ -244,29 +238,17 @@ def test_without_balances_no_quote_is_made_up(venues):
     assert "opportunity cost" not in venues.text
 
 
-def test_the_fills_and_orders_compared_are_those_with_a_counterpart(world, venues):
-    fills = compared(world, venues)
-    numbers = {fill.id for fill in fills}
-    classes = size_classes(
-        [cost for cost in true_costs(world) if cost.fill.id in numbers]
-    )
-    cells = {
-        venue: {(f.market, f.side, classes[f.id]) for f in fills if f.venue == venue}
-        for venue in ("amm", "dex")
-    }
-    both = [
-        f
-        for f in fills
-        if (f.market, f.side, classes[f.id]) in cells["amm"] & cells["dex"]
-    ]
-    said = venues.numbers(
-        "like with like over # fills of # orders, #% of the takers' fills."
-    )
-    assert said == [
-        len(both),
-        len({f.taker_hash for f in both}),
-        float(f"{100 * len(both) / len(fills):.0f}"),
-    ]
+def test_the_orders_compared_are_those_with_a_counterpart(world, venues):
+    orders = orders_of(world, compared(world, venues))
+    both = orders[orders["is_matched"]]
+    said = f"over {len(both):,} orders of {both['account'].nunique():,} accounts."
+    assert said in venues.text
+    # Values are dollars here, and what a quote token is worth on its day there.
+    row = venues.names["compared"].iloc[0]
+    values = both.groupby("venue")["dollars"].sum()
+    shares = values / orders.groupby("venue")["dollars"].sum()
+    assert row["pool_matched_share"] == pytest.approx(shares["amm"], abs=0.03)
+    assert row["book_matched_share"] == pytest.approx(shares["dex"], abs=0.03)
 
 
 def test_orders_in_parts_are_counted(world, venues):
@@ -516,7 +498,7 @@ def test_copies_say_what_the_library_computes(source, block, one_fill):
     if source == "one fill":
         assert len(trades) == 1
         assert (
-            "Undecided: no market, side and size class has priced taker fills of both venues."
+            "Undecided: no orders of both venues share market, side, size and week."
             in venues
         )
 
@@ -711,7 +693,7 @@ def test_a_block_of_one_fill_is_described_as_it_is(tmp_path, monkeypatch):
         "# of # markets are left out: they have fewer than # takers."
     ) == [0, 1, 1]
     assert (
-        "Undecided: no market, side and size class has priced taker fills of both venues."
+        "Undecided: no orders of both venues share market, side, size and week."
         in found.text
     )
     assert found.numbers("# comparisons, # of them wrong; # not possible.")[1] == 0

@@ -51,7 +51,7 @@ def test_bands_hold_together_at_the_level_of_one_interval(switched, months):
     trades, marks = switched
     month = trades["created_at"].dt.strftime("%Y-%m")
     rows = months["low_bps"].notna().sum()
-    assert rows > 5
+    assert rows > 3
     wider = lab.fills.compare_venues(
         trades.assign(month=month), marks, "month", intervals=1 - 0.05 / rows
     )
@@ -59,11 +59,6 @@ def test_bands_hold_together_at_the_level_of_one_interval(switched, months):
     expected = wider[["low_bps", "high_bps"]].to_numpy()
     np.testing.assert_allclose(bands, expected, rtol=1e-12)
     assert list(months["verdict"]) == list(wider["verdict"])
-    # A normal interval reaches 1.96 errors to each side.
-    reach = (months["high_bps"] - months["low_bps"]) / 2
-    assert (reach / months["error_bps"]).dropna().to_numpy() == pytest.approx(
-        1.959964, rel=1e-6
-    )
 
 
 def test_the_column_of_the_period_may_be_the_callers_own(winter):

@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
-from fills.test_compare_venues import cells_of, closes_after, matched
+from fills.test_compare_venues import closes_after, orders_of
 from support.optional import thorough
 from support.worlds import true_prices, users_of, values_of
 
@@ -41,59 +41,14 @@ def by_day(trades: pd.DataFrame, marks: pa.Table) -> pd.DataFrame:
 
 
 @pytest.fixture(scope="module")
-def fills(trades: pd.DataFrame, marks: pa.Table) -> pd.DataFrame:
-    """Takers' fills, as a comparison of venues takes them."""
+def orders(trades: pd.DataFrame, marks: pa.Table) -> pd.DataFrame:
+    """Takers' orders: cost, size in steps of a quarter of the logarithm, and what they are clustered by."""
     takers = trades[trades["role"] == "taker"].reset_index(drop=True)
     values = values_of(trades).reindex(takers["trade_id"])
-    found = cells_of(takers, closes_after(takers, marks), values)
-    return found.assign(began=takers["created_at"])
-
-
-@pytest.fixture(scope="module")
-def orders(fills: pd.DataFrame) -> pd.DataFrame:
-    """Takers' orders: cost, size in steps of a quarter of the logarithm, and what they are clustered by."""
-    first = ["market", "side", "account", "day"]
-    how = dict.fromkeys(first, "first") | {
-        "began": "min",
-        "value": "sum",
-        "paid": "sum",
-    }
-    found = fills.groupby(["order", "venue"]).agg(how).reset_index()
+    found = orders_of(takers, closes_after(takers, marks), values)
     return found.assign(
-        cost=found["paid"] / found["value"],
         steps=np.round(4 * np.log(found["value"])),
-        pool=(found["venue"] == "amm").astype(float),
         hour=found["began"].dt.strftime("%H"),
-    )
-
-
-@pytest.mark.filterwarnings("ignore")  # of pandas, about what pyfixest does with it
-@pytest.mark.parametrize("cluster", ["account", *map(thorough, ("order", "day"))])
-def test_by_overlap_the_difference_of_venues_and_its_error_are_those_of_a_regression(
-    trades, marks, fills, cluster
-):
-    pyfixest = pytest.importorskip("pyfixest")
-    both = matched(fills)
-    compared = both.assign(
-        cost=both["paid"] / both["value"],
-        pool=(both["venue"] == "amm").astype(float),
-    )
-    fit = pyfixest.feols(
-        "cost ~ pool | cell",
-        compared,
-        weights="value",
-        vcov={"CRV1": cluster},
-        ssc=pyfixest.ssc(k_adj=False),
-        # Effects are taken off in turns until they move by less than this.
-        fixef_tol=1e-12,
-    )
-    found = lab.fills.compare_venues(trades, marks, cluster=cluster).iloc[0]
-    assert found["fills"] == len(compared)
-    assert found["overlap_bps"] == pytest.approx(fit.coef()["pool"], rel=1e-9)
-    assert found["overlap_error_bps"] == pytest.approx(fit.se()["pool"], rel=1e-9)
-    assert (found["cluster"], found["clusters"]) == (
-        cluster,
-        compared[cluster].nunique(),
     )
 
 
@@ -108,7 +63,7 @@ def cardinal(steps: Any, knots: np.ndarray) -> np.ndarray:
 
 
 @pytest.mark.filterwarnings("ignore")  # of pandas, about what pyfixest does with it
-@pytest.mark.parametrize("cluster", ["day", *map(thorough, ("order", "account"))])
+@pytest.mark.parametrize("cluster", ["week", *map(thorough, ("day", "account"))])
 def test_a_regression_of_single_orders_gives_the_same_difference_and_error(
     trades, marks, orders, cluster
 ):
@@ -128,8 +83,8 @@ def test_a_regression_of_single_orders_gives_the_same_difference_and_error(
     fit = pyfixest.feols(
         f"cost ~ {' + '.join(columns)} {effects}",
         orders.assign(**columns),
-        vcov={"CRV1": cluster},
-        ssc=pyfixest.ssc(k_adj=False),
+        vcov={"CRV3": cluster},
+        ssc=pyfixest.ssc(k_adj=False, G_adj=False),
     )
     found = lab.research.cost_curves(trades, marks, cluster=cluster)
     found = found[found["venue"] == "difference"]
@@ -137,13 +92,15 @@ def test_a_regression_of_single_orders_gives_the_same_difference_and_error(
     own = [fit._coefnames.index(name) for name in names]
     covariance = fit._vcov[np.ix_(own, own)]
     errors = np.sqrt(np.einsum("ij,jk,ik->i", rows, covariance, rows))
-    reach = t.ppf(0.975, orders[cluster].nunique() - 1) * errors
+    count = orders[cluster].nunique()
+    reach = t.ppf(0.975, count - 1) * errors * ((count - 1) / count) ** 0.5
     expected = rows @ fit.coef()[names].to_numpy()
     assert found["orders"].unique() == [len(orders)]
-    assert found["clusters"].unique() == [orders[cluster].nunique()]
+    at_venues = orders.groupby("venue")[cluster].nunique()
+    assert found["clusters"].unique() == [at_venues.min()]
     assert found["cost_bps"].to_numpy() == pytest.approx(expected, rel=1e-9)
-    assert found["low_bps"].to_numpy() == pytest.approx(expected - reach, rel=1e-9)
-    assert found["high_bps"].to_numpy() == pytest.approx(expected + reach, rel=1e-9)
+    assert found["low_bps"].to_numpy() == pytest.approx(expected - reach, rel=1e-5)
+    assert found["high_bps"].to_numpy() == pytest.approx(expected + reach, rel=1e-5)
 
 
 def test_curves_are_the_venues_whose_difference_is_given(by_day):
@@ -159,21 +116,20 @@ def test_curves_are_the_venues_whose_difference_is_given(by_day):
 
 
 @pytest.mark.thorough
-def test_by_default_the_widest_with_enough_clusters(trades, marks, by_day):
-    default = lab.research.cost_curves(trades, marks)
-    # Takers are 16, days are many.
-    pd.testing.assert_frame_equal(default, by_day)
-    day = (
-        trades["created_at"].dt.floor("D") == trades["created_at"].dt.floor("D").iloc[0]
+def test_by_default_the_widest_band_counts_at_each_size(trades, marks, by_day):
+    key = ["venue", "size"]
+    default = lab.research.cost_curves(trades, marks).set_index(key)
+    widest = []
+    for level in ("account", "day", "week"):
+        one = lab.research.cost_curves(trades, marks, cluster=level).set_index(key)
+        widest.append((one["high_bps"] - one["low_bps"]).rename(level))
+    expected = pd.concat(widest, axis=1)
+    pd.testing.assert_series_equal(
+        default["high_bps"] - default["low_bps"],
+        expected.max(axis=1),
+        check_names=False,
     )
-    few = trades[day | (trades["created_at"].dt.day == 7)]
-    assert set(lab.research.cost_curves(few, marks)["cluster"]) == {"order"}
-    # A venue with too few orders for a curve has no say.
-    at_pool = trades["fill_type"] == "amm"
-    pool = lab.research.cost_curves(trades[at_pool], marks)
-    few_at_book = trades[~at_pool].head(6)
-    mixed = lab.research.cost_curves(pd.concat([trades[at_pool], few_at_book]), marks)
-    assert set(mixed["cluster"]) == set(pool["cluster"]) != {"order"}
+    assert (default["cluster"] == expected.idxmax(axis=1)).all()
 
 
 # The truth

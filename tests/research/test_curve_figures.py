@@ -58,7 +58,7 @@ def test_the_crossing_is_named_in_the_note(curves):
     assert pd.notna(found["size"])
     text = " ".join(words(curves))
     assert "the curves cross at" in text
-    assert "95 % at each size (clustered by day)" in text
+    assert "95 % at each size, widest of accounts, days and weeks" in text
 
 
 def test_changes_are_drawn_as_their_table_has_them(changes):
@@ -87,7 +87,9 @@ def test_the_year_stands_apart_from_the_label_of_synthetic_data(switched):
 
 def test_own_trades_as_reference_are_named(switched):
     trades, _ = switched
-    assert "own trades as reference" in " ".join(words(figures.changes(trades)))
+    assert "own trades as reference" in " ".join(
+        words(figures.changes(trades, horizon="1d"))
+    )
     figure = figures.cost_curves(trades)
     assert "own trades as reference" in " ".join(words(figure))
     assert_legible(figure)

@@ -1,12 +1,16 @@
-"""Flow classes: arbitrageurs and users of synthetic worlds are told apart, and too little data is no verdict."""
+"""Flow classes: arbitrageurs and users of synthetic worlds are told apart, and no order has a say in its own class."""
 
+import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
+from scipy import stats
 from support.flows import CHEAPER, recovered
+from support.populations import population
 from support.worlds import minute_marks, trades_of
 
 import loopring_lab as lab
+from loopring_lab.amounts import to_units
 from loopring_lab.relayer import World
 
 FEW = [(5027, "book", True)]
@@ -72,21 +76,45 @@ def test_fills_whose_taker_is_not_there_are_unknown(trades, prices):
     assert set(lab.research.with_flow(makers, prices)["flow"]) == {"unknown"}
 
 
-def test_too_little_data_is_no_verdict(orders, prices):
+def test_three_other_orders_are_needed(orders, prices):
     found = {
-        count: set(lab.research.with_flow(orders.head(count), prices)["flow"])
+        count: lab.research.with_flow(orders.head(count), prices, intervals=0.5)["flow"]
         for count in (3, 4)
     }
-    assert found == {3: {"unknown"}, 4: {"arbitrage"}}
-    # A surer verdict takes more orders.
-    surer = lab.research.with_flow(orders.head(4), prices, intervals=0.99)
-    assert set(surer["flow"]) == {"unknown"}
+    assert found[3].tolist() == ["user"] * 3
+    assert set(found[4]) == {"arbitrage"}
     a_year_before = pd.DataFrame(prices.to_pandas()).assign(
         created_at=lambda frame: frame["created_at"] - pd.Timedelta("365D")
     )
     a_year_before["price"] = a_year_before["price"].astype("amount")
     stale = lab.research.with_flow(orders, a_year_before)
-    assert set(stale["flow"]) == {"unknown"}
+    assert set(stale["flow"]) == {"user"}
+
+
+def test_an_order_has_no_say_in_its_own_class():
+    """An account's class at each order is that of a t test of its other orders, written out."""
+    trades, prices = population("no arbitrage", 3)
+    # What these gain: cheap orders of the book in most accounts, so that some are arbitrage at some orders alone.
+    sign = trades["side"].map({"BUY": 1, "SELL": -1})
+    gain = -10_000 * sign * (trades["price"].astype(float) - 1)
+    gain -= trades["fee_bps"].where(trades["fill_type"] == "dex", 0)
+    shift = gain.groupby(trades["account_id"]).transform("mean") - 12
+    price = trades["price"].astype(float) + sign * shift / 10_000
+    trades["price"] = to_units(np.rint(price * 1e12).astype(int).tolist(), 12)
+    gain = gain - shift
+    known = lab.research.with_flow(trades, prices)
+    expected = []
+    for row in trades.itertuples():
+        others = gain[
+            (trades["account_id"] == row.account_id) & (trades.index != row.Index)
+        ]
+        interval = stats.t.interval(
+            0.95, len(others) - 1, others.mean(), stats.sem(others)
+        )
+        expected.append("arbitrage" if interval[0] > 0 else "user")
+    by_account = pd.Series(expected).groupby(trades["account_id"]).nunique()
+    assert (by_account == 2).sum() > 20
+    assert known["flow"].tolist() == expected
 
 
 def test_an_own_column_of_that_name_is_replaced(trades, prices):

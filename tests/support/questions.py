@@ -96,7 +96,6 @@ def questions() -> Iterator[tuple[str, Ask]]:
                     f"{room}.{name}, prices",
                     functools.partial(with_prices, function, needed),
                 )
-    yield "fills.compare_venues, flow", compare_classes
 
 
 def unchanged(frame: pd.DataFrame) -> pd.DataFrame:
@@ -111,15 +110,6 @@ def about(
 ):
     """Ask about the answer of another function."""
     return function(asked_first(give(frame)))
-
-
-def compare_classes(frame: pd.DataFrame, give: Give = unchanged):
-    """Compare venues in trades that say of which class each taker is; of some it is not known."""
-    classes = {0: "arbitrage", 1: "user", 2: None}
-    flow = (frame["trade_id"].fillna(0).astype(int) % 3).map(classes)
-    return lab.fills.compare_venues(
-        give(frame.assign(flow=flow)), by="side", horizon="1h"
-    )
 
 
 def plainly(

@@ -8,6 +8,7 @@ from decimal import Decimal
 from fractions import Fraction
 from typing import Any, NamedTuple
 
+import numpy as np
 import pandas as pd
 import pyarrow as pa
 
@@ -227,6 +228,44 @@ def true_difference(
     """Return the pool's true cost minus the book's in each group, each cell weighing the value of all its fills."""
     found = true_differences(costs, classes, by)
     return {group: some["difference_bps"] for group, some in found.items()}
+
+
+def true_orders(costs: Iterable[Cost]) -> pd.DataFrame:
+    """Return what each taker's order cost at each venue, with the cell that `compare_venues` puts it in by default."""
+    fills = pd.DataFrame(
+        {
+            "market": cost.fill.market,
+            "side": cost.fill.side,
+            "venue": cost.fill.venue,
+            "order": cost.fill.taker_hash,
+            "account": cost.fill.taker,
+            "ms": cost.fill.time_ms,
+            "size": float(cost.fill.size),
+            "dollars": cost.dollars,
+            "paid": cost.dollars * cost.bps,
+        }
+        for cost in costs
+    )
+    fills["week"] = fills.groupby("order")["ms"].transform("min") // (7 * 86_400_000)
+    one = ["market", "side", "week", "venue", "order", "account"]
+    orders = fills.groupby(one)[["size", "dollars", "paid"]].sum().reset_index()
+    sizes = orders.groupby("market")["size"]
+    size_class = (sizes.rank(method="min") - 1) * 5 // sizes.transform("size")
+    cells = orders.groupby(["market", "side", "week", size_class]).ngroup()
+    return orders.assign(
+        cell=cells,
+        is_matched=orders.groupby(cells)["venue"].transform("nunique") == 2,
+    )
+
+
+def true_overlap(orders: pd.DataFrame) -> float:
+    """Return the pool's true cost minus the book's: the mean of cells, which weigh by what both venues have."""
+    both = orders[orders["is_matched"]]
+    sums = both.groupby(["cell", "venue"])[["dollars", "paid"]].sum().unstack("venue")
+    pool = sums["dollars"]["amm"]
+    book = sums["dollars"]["dex"]
+    gaps = sums["paid"]["amm"] / pool - sums["paid"]["dex"] / book
+    return float(np.average(gaps, weights=pool * book / (pool + book)))
 
 
 class Valued(NamedTuple):

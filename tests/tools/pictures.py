@@ -8,7 +8,6 @@ import tempfile
 from pathlib import Path
 
 import nbformat
-import pandas as pd
 from PIL import Image
 
 import loopring_lab as lab
@@ -40,7 +39,9 @@ WIDGETS = {
 def drawn() -> dict[str, bytes]:
     """Return each figure's name and bytes."""
     client = lab.connect()
-    trades = pd.concat([client.trades(account) for account in (10083, 11519, 58344)])
+    trades = client.trades(client.accounts)
+    prices = client.outside_prices(trades)
+    known = lab.research.with_flow(trades, prices)
     with tempfile.TemporaryDirectory() as folder:
         store = lab.rollup.Store(Path(folder, "blocks.duckdb"))
         store.sync(to_block=11_221_814, progress=False)
@@ -49,7 +50,7 @@ def drawn() -> dict[str, bytes]:
         "pool_balance.png": lab.figures.pool_balance(balances),
         "volume.png": lab.figures.volume(client.trades(10083)),
         "venue_differences.png": lab.figures.venue_differences(
-            trades, prices=client.outside_prices(trades)
+            known[known["flow"] == "user"], prices=prices
         ),
     }
     for figure in figures.values():

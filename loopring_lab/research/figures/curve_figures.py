@@ -77,7 +77,7 @@ def cost_curves(trades: Any, *, prices: Any = None, ax: Axes | None = None) -> F
     first = drawn.iloc[0]
     unit = first["quote"]
     crossed = _crossing_words(crossing, unit)
-    note = f"other things equal: market, side and hour; band: 95 % at each size (clustered by {first['cluster']})"
+    note = "other things equal: market, side and hour; band: 95 % at each size, widest of accounts, days and weeks"
     note += f"\n{first['reference']} 1 min after each order; {crossed}"
     note += pulled(drawn)
     marks = []
@@ -160,8 +160,8 @@ def changes(
     known = table.dropna(subset=["period", "difference_bps"])
     if known.empty:
         raise LabError(
-            f"{caller}: no period has taker fills of both venues in the same market, side and size class. Combine "
-            "the trades of several accounts, or give a longer period, such as every='1q'."
+            f"{caller}: no period has taker fills of both venues in the same market, side, size class and week. "
+            "Combine the trades of several accounts, or give a longer period, such as every='1q'."
         )
     periods = axis.timeline(known["period"], every, caller)
     points = periods.located(known).rename(columns=ESTIMATE)
