@@ -85,7 +85,7 @@ def drawn(
         feeAmount=fee,
         type=role,
         tokenId="0" if side == "BUY" else "1",
-        orderHash=f"0x{number}{side}",
+        orderHash=f"0x{number:063x}{1 if side == 'BUY' else 2}",
         **more,
     )
     return kind, members

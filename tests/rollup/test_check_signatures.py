@@ -90,7 +90,7 @@ def calldata(slot, content, form="8dadd3af", times=1):
 
 def found_in(call, chain_id=CHAIN_ID):
     """Return how many signatures were checked, wrong and not checkable, and the problems named."""
-    return figures(check([lab.rollup.decode(call, first_block=5)], None, chain_id))
+    return figures(check([lab.rollup.decode(call, first_block=1)], None, chain_id))
 
 
 def figures(found):
