@@ -251,7 +251,7 @@ def test_a_buyer_who_paid_more_stands_right_of_zero():
     assert {"mean 100.0", "mean -100.0"} <= set(words(figure))
 
 
-def test_a_mean_that_rests_on_few_orders_of_weight_says_that_it_has_no_interval():
+def test_a_mean_that_rests_on_few_accounts_says_that_it_has_no_interval():
     fills = []
     for number in range(0, 60, 2):
         fills.append(pair(number, "100.0", "dex", number * 100))
@@ -260,7 +260,7 @@ def test_a_mean_that_rests_on_few_orders_of_weight_says_that_it_has_no_interval(
         members[3] = str(10 ** (28 if number == 30 else 20))
         fills.append((kind, members))
     figure = figures.price_gaps(frame_of(fills))
-    assert note(figure).endswith("; line alone: under 20 effective orders")
+    assert note(figure).endswith("; line alone: under 8 accounts")
     assert "mean 100.0" in words(figure)
 
 
