@@ -296,12 +296,13 @@ def test_among_users_the_cheaper_venue_is_found(cheaper):
     trades = trades_of(world)
     marks = minute_marks(world, world.fills, [MINUTE])
     known = lab.research.with_flow(trades, marks)
-    answer = lab.fills.compare_venues(
-        known[known["flow"] == "user"], marks, cluster="week"
-    )
+    users = known[known["flow"] == "user"]
+    answer = lab.fills.compare_venues(users, marks)
     assert answer["verdict"].item() in (cheaper, "undecided")
+    # Few accounts leave users in general undecided; about these accounts, weeks say more.
     if cheaper == "book":
-        assert answer["verdict"].item() == "book"
+        of_these = lab.fills.compare_venues(users, marks, cluster="week")
+        assert of_these["verdict"].item() == "book"
     own = lab.fills.compare_venues(trades)
     assert own["reference"].item() == "own trades"
     assert "trades as reference pull the difference towards 0" in repr(lab.show(own))
