@@ -19,7 +19,7 @@ ReportProgress = Callable[[int, int], None]
 
 
 class Background(HasTraits):
-    """One job at a time, of which the newest wins.
+    """One job at a time, of which the newest wins, unless one that cannot be cancelled is under way.
 
     A result is applied on the thread that started the job, as soon as that is free; without a running event
     loop, on the job's own thread. JupyterLab may handle widget messages on other threads than cells, so
@@ -44,18 +44,21 @@ class Background(HasTraits):
         doing: str,
         work: Callable[[ReportProgress], Result],
         then: Callable[[Result], None],
+        cancellable: bool = True,
     ) -> None:
         """Run `work` in a thread, and give its result to `then`, unless it is superseded or cancelled by then.
 
-        An error becomes the `problem`.
+        An error becomes the `problem`. Work that changes something elsewhere is not `cancellable`: until it ends,
+        nothing supersedes it.
         """
-        job = _Job(_scheduler())
+        job = _Job(_scheduler(), cancellable)
         job.thread = threading.Thread(
             target=self._run,
             args=(job, work, then),
             daemon=True,
         )
         with self.lock:
+            self._check_cancellable()
             self._job = job
             self.problem = ""
             self.doing = doing
@@ -63,9 +66,15 @@ class Background(HasTraits):
             self.done = 0
             job.thread.start()
 
+    @property
+    def is_cancellable(self) -> bool:
+        """Whether the work under way may be forgotten, if there is any."""
+        return self._job is None or self._job.cancellable
+
     def drop(self) -> None:
-        """Forget the work under way; its result is never applied."""
+        """Forget the work under way; its result is never applied. A LabError if it is not cancellable."""
         with self.lock:
+            self._check_cancellable()
             self._job = None
             self.doing = ""
 
@@ -74,6 +83,7 @@ class Background(HasTraits):
         with self.lock:
             if self._job is None:
                 return
+            self._check_cancellable()
             progress = f" after {self.done:,} of {self.whole:,}" if self.whole else ""
             self.problem = (
                 f"{self.doing}: cancelled{progress}. Start again whenever you like."
@@ -90,11 +100,18 @@ class Background(HasTraits):
                 return
             job.thread.join(timeout)
             if job.thread.is_alive():
+                hint = "Wait again, or cancel it." if job.cancellable else "Wait again."
                 raise LabError(
-                    f"{self.doing}: not finished after {timeout:g} s. Wait again, or cancel it."
+                    f"{self.doing}: not finished after {timeout:g} s. {hint}"
                 )
             # The loop that should apply the result is the one that waits here.
             self._finish(job)
+
+    def _check_cancellable(self) -> None:
+        if not self.is_cancellable:
+            raise LabError(
+                f"{self.doing}: it may have been sent, so it cannot be cancelled. Wait until it ends."
+            )
 
     def _run(
         self,
@@ -142,6 +159,8 @@ class Background(HasTraits):
         with self.lock:
             if self._job is not job:
                 return
+            # It has ended, so its outcome may begin the next job.
+            job.cancellable = True
             try:
                 job.outcome()
             finally:
@@ -155,6 +174,7 @@ class _Job:
     """Work in a thread, how to get back from there, and what is to be done with its result."""
 
     schedule: Callable[[Callable[[], None]], None]
+    cancellable: bool
     thread: threading.Thread = field(init=False)
     outcome: Callable[[], None] = lambda: None
 

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from loopring_lab.errors import KeyUpdateError, LabError
+from loopring_lab.errors import KeyUpdateError, LabError, RelayerError, TransportError
 from loopring_lab.interactive.preview import Sheet
 from loopring_lab.keys import KeyUpdate, Receipt, Signer
 from loopring_lab.keys.deployments import Trust
@@ -17,7 +17,7 @@ from loopring_lab.keys.receipts import poll_until_final
 from loopring_lab.keys.request import parse_valid_until
 from loopring_lab.keys.signers import sign_text, sign_typed_data
 from loopring_lab.protocol.fields import SECP256K1_ORDER
-from loopring_lab.redaction import SecretBytes, SecretText, hide
+from loopring_lab.redaction import SecretBytes, SecretText, hide, hide_pasted
 from loopring_lab.sources.client import Client
 from loopring_lab.sources.records import FINAL_STATES, UPDATE_STATES, Account
 from loopring_lab.sources.trade_source import is_trade_source
@@ -46,6 +46,10 @@ INSTRUCTIONS = {
     "key": "The new key does not exist yet. Let the wallet sign the text, and give its signature.",
     "sign": "The update is not signed yet. Let the wallet sign it, and give its signature.",
 }
+SEED_MISSING = (
+    "Nothing is entered. Type your own text, or go on with the exchange's usual one."
+)
+KEY_MISSING = "Nothing is entered. Type the private key first: 64 hex digits."
 WITHHELD = "the text you typed; sent, but not shown here"
 # Seconds between two questions to the relayer: somebody is looking at the progress.
 LONGEST_PAUSE = 0.5
@@ -79,8 +83,8 @@ class KeyUpdateWizard(WidgetState):
     """Update the L2 key of an account, step by step: account, key, preview, sign, submit, follow.
 
     A typed signature, private key or key seed goes to the kernel as a message and is hidden there; it never
-    becomes part of the widget's state, of the notebook file, or of an error. From code, `KeyUpdate` does the
-    same.
+    becomes part of the widget's state, of the notebook file, or of an error. An update that may have been sent
+    cannot be cancelled: the wizard follows it to its end. From code, `KeyUpdate` does the same.
 
     Parameters
     ----------
@@ -167,6 +171,8 @@ class Held:
     # Whether a demo wallet has signed.
     by_demo: bool = False
     finished: bool = False
+    # Whether the account will never have the new key by this update.
+    failed: bool = False
 
     @property
     def update(self) -> KeyUpdate | None:
@@ -218,8 +224,12 @@ class KeyUpdateFlow:
 
     # The way on
 
-    def next(self) -> None:
-        """Take the next step; long work runs in the background."""
+    def next(self, meant_for: str | None = None) -> None:
+        """Take the next step; long work runs in the background. What is meant for another step is ignored."""
+        # Of a double click, the second would take the step after.
+        is_late = meant_for != self.step or bool(self._background.doing)
+        if meant_for is not None and is_late:
+            return
         if self.step == "account":
             self._prepare(None)
         elif self.step == "key":
@@ -230,13 +240,8 @@ class KeyUpdateFlow:
         elif self.step == "sign":
             signer = self._require(self.held.signer)
             self._sign_with(lambda: signer)
-        elif self.step == "submit":
-            update = self._require(self.held.signed)
-            self._background.begin(
-                "Submitting the update",
-                lambda _: update.submit(),
-                self._submitted,
-            )
+        elif self.step == "submit" or self.held.receipt is None:
+            self._submit()
         else:
             self._follow()
 
@@ -246,14 +251,16 @@ class KeyUpdateFlow:
         hidden: SecretText = hide(key_seed)
         del key_seed
         self._require(self.held.prepared)
+        if not hidden.strip():
+            raise KeyUpdateError(SEED_MISSING)
         self._prepare(hidden)
 
     def give_key(self, private_key: str) -> None:
         """Sign with a private key in hex, held hidden until the update is signed or the step left."""
-        hidden: SecretText = hide(private_key)
+        hidden: SecretText = hide_pasted(private_key)
         del private_key
-        self._require(self.held.prepared)
-        self._sign_with(lambda: signer_from_private_key(hidden))
+        wallet = self._unsigned().signer_address
+        self._sign_with(lambda: signer_from_private_key(hidden, wallet))
 
     def give_signature(self, signature: str) -> None:
         """Attach a wallet's signature of `to_sign`, ``0x`` and 130 hex digits."""
@@ -344,13 +351,36 @@ class KeyUpdateFlow:
             held.signer = signer
             self.step = "preview"
 
-    def _submitted(self, receipt: Receipt) -> None:
-        self.held.receipt = receipt
-        self.step = "follow"
-        self._follow()
+    def _submit(self) -> None:
+        """Send the update in the background; it is safe to do so again."""
+        update = self._require(self.held.signed)
+
+        def send(_: object) -> Receipt:
+            try:
+                return update.submit()
+            except (RelayerError, TransportError) as error:
+                # What was refused, or never arrived, can be changed. Anything else may have been accepted.
+                if not error.maybe_received:
+                    with self._background.lock:
+                        self.step = "submit"
+                raise
+
+        def go_on(receipt: Receipt) -> None:
+            self.held.receipt = receipt
+            self._follow()
+
+        # Under the lock, a refusal that comes at once still comes after this step.
+        with self._background.lock:
+            self.step = "follow"
+            self._background.begin(
+                "Submitting the update",
+                send,
+                go_on,
+                cancellable=False,
+            )
 
     def _follow(self) -> None:
-        """Wait for the update in the background; cancelling stops the waiting, not the update."""
+        """Wait in the background until the update ends."""
         receipt = self._require(self.held.receipt)
 
         def wait(report: ReportProgress) -> Account:
@@ -358,13 +388,22 @@ class KeyUpdateFlow:
                 # Of two steps, as `Receipt.wait` counts them: taken up, and done.
                 if status not in FINAL_STATES:
                     report(UPDATE_STATES.index(status), 2)
-            return receipt.wait(progress=False)
+            try:
+                return receipt.wait(progress=False)
+            except KeyUpdateError:
+                self.held.failed = True
+                raise
 
         def finish(account: Account) -> None:
             self.held.account = account
             self.held.finished = True
 
-        self._background.begin("Waiting for the relayer", wait, finish)
+        self._background.begin(
+            "Waiting for the relayer",
+            wait,
+            finish,
+            cancellable=False,
+        )
 
     # The way back
 
@@ -374,8 +413,9 @@ class KeyUpdateFlow:
         with self._background.lock:
             if self.step == "follow":
                 raise KeyUpdateError(
-                    "The update was sent, so it cannot be taken back. Follow it, or start over."
+                    "The update may have been sent, so it cannot be taken back. Follow it to its end."
                 )
+            self._background.drop()
             previous = STEPS[max(0, STEPS.index(self.step) - 1)]
             self.held.signed = None
             if previous == "key":
@@ -384,14 +424,13 @@ class KeyUpdateFlow:
             if previous == "account":
                 self.held = Held()
             self.step = previous
-            self._background.drop()
 
     def start_over(self) -> None:
         """Return to the first step and forget everything but the choices."""
         with self._background.lock:
+            self._background.drop()
             self.held = Held()
             self.step = STEPS[0]
-            self._background.drop()
 
     def _require(self, value: Value | None) -> Value:
         if value is None:
@@ -492,18 +531,32 @@ class KeyUpdateFlow:
         return terms
 
 
-def signer_from_private_key(private_key: SecretText) -> Signer:
-    """Return a signer that holds a wallet's private key."""
+def signer_from_private_key(private_key: SecretText, wallet: str) -> Signer:
+    """Return a signer that holds the private key of a wallet; errors repeat nothing of what was typed."""
     from eth_account import Account as Wallet
 
+    if not private_key:
+        raise KeyUpdateError(KEY_MISSING)
     try:
-        data = SecretBytes.fromhex(private_key.strip().removeprefix("0x"))
+        data = SecretBytes.fromhex(private_key.removeprefix("0x"))
     except ValueError:
         data = SecretBytes()
-    # The message repeats nothing of what was typed.
-    if len(data) != 32 or not 0 < int.from_bytes(data, "big") < SECP256K1_ORDER:
+    if len(data) != 32:
         raise KeyUpdateError(
             "private key: expected 64 hex digits, with or without 0x. Type it again."
         )
+    if not any(data):
+        raise KeyUpdateError(
+            "private key: it is all zeros, which is no wallet's key. Type the key of the account's wallet."
+        )
+    if int.from_bytes(data, "big") >= SECP256K1_ORDER:
+        raise KeyUpdateError(
+            "private key: the number is too large to be a wallet's key. Type the key of the account's wallet."
+        )
     signer: Signer = Wallet.from_key(data)
+    if signer.address.lower() != wallet.lower():
+        raise KeyUpdateError(
+            f"private key: expected the key of {wallet}, got the key of {signer.address}. Type the key of the "
+            "account's wallet."
+        )
     return signer

@@ -73,8 +73,8 @@ class Panel:
     work in the background; a LabError of it becomes the problem on screen.
     """
 
-    # Whether a control whose entry is refused shows the value in force again, or keeps the entry to be corrected.
-    RESTORES = False
+    # Whether an entry that is refused stands with its reason until it is corrected, whatever else is drawn.
+    KEEPS_REFUSED = False
     # What errors call by the names of arguments and methods, as patterns, and its words on the page.
     WORDS: ClassVar[Mapping[str, str]] = {}
     # The widget and what follows from its choices, as the classes that have this view.
@@ -89,17 +89,17 @@ class Panel:
         self.offers: dict[str, Options] = {}
         # Names of controls without an effect, which would be a riddle.
         self.hidden: set[str] = set()
+        # Why entries that stand are refused, by the name of the choice.
+        self.refused: dict[str, str] = {}
         # Controls that change while this is set are changed by the state, and not by a user.
         self._is_updating = False
         # Why the last drawing failed.
         self._refusal = ""
         self.problem = w.HTML()
         self.doing = w.HTML()
-        # Cancelling is always in reach while something is being read.
-        self.progress = row(
-            self.doing,
-            self.button("Cancel", self.background.cancel),
-        )
+        # Cancelling is always in reach while something is being read, and never while something is sent.
+        self.cancel = self.button("Cancel", self.background.cancel)
+        self.progress = row(self.doing, self.cancel)
         self.code = CodePanel()
         self.box = w.VBox()
         # All style is below this class, so that it reaches nothing else on the page.
@@ -120,10 +120,7 @@ class Panel:
             *below,
             self.code,
         ]
-        self.state.observe(
-            lambda _: self.guard(self.update),
-            self.state.CHOICES,
-        )
+        self.state.observe(self._follow_choice, self.state.CHOICES)
         self.background.observe(lambda _: self.update(), ["doing", "done", "whole"])
         self.background.observe(lambda _: self._show_work(), "problem")
         self.update()
@@ -148,8 +145,11 @@ class Panel:
             with self.background.lock:
                 if self._is_updating:
                     return
+                self.refused.pop(name, None)
                 self.guard(lambda: setattr(target, name, change["new"]))
-                if self.RESTORES:
+                if self.KEEPS_REFUSED:
+                    if self.background.problem:
+                        self.refused[name] = self.background.problem
                     self.update()
 
         control.observe(choose, "value")
@@ -222,9 +222,16 @@ class Panel:
             self._show_work()
             self.saved.refresh()
 
+    def _follow_choice(self, change: Any) -> None:
+        # Code may choose something else while an entry stands.
+        self.refused.pop(change["name"], None)
+        self.guard(self.update)
+
     def _show_choices(self) -> None:
         for name, (target, control) in self._controls.items():
             set_visible(control, name not in self.hidden)
+            if name in self.refused:
+                continue
             value = getattr(target, name)
             if isinstance(control, w.Dropdown):
                 show_option(control, self.offers[name], value)
@@ -241,8 +248,10 @@ class Panel:
             progress = f": {work.done:,} of {work.whole:,} {bar}"
         self.doing.value = f'<span role="status">{escape(work.doing)}{progress}</span>'
         set_visible(self.progress, bool(work.doing))
+        set_visible(self.cancel, work.is_cancellable)
         # Of what went wrong, what was tried last is told first.
-        problem = escape(worded(work.problem or self._refusal, self.WORDS))
+        refusals = [work.problem, self._refusal, *self.refused.values()]
+        problem = escape(worded(next(filter(None, refusals), ""), self.WORDS))
         if problem:
             problem = f'<div role="alert" class="ll-problem">{problem}</div>'
         self.problem.value = problem

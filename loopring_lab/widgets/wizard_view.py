@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from html import escape
 from typing import TYPE_CHECKING, Any
 
 import ipywidgets as w  # type: ignore[import-untyped]
 
+from loopring_lab.errors import LabError
 from loopring_lab.interactive.preview import Line, Sheet
 from loopring_lab.sources.records import FAILED, PROCESSED, PROCESSING, RECEIVED
-from loopring_lab.widgets.key_update import STEPS, KeyUpdateFlow
+from loopring_lab.widgets.key_update import (
+    KEY_MISSING,
+    SEED_MISSING,
+    STEPS,
+    KeyUpdateFlow,
+)
 from loopring_lab.widgets.panel import Panel, row, scrolling, set_visible, styled
 
 if TYPE_CHECKING:
@@ -21,6 +29,11 @@ NEXT_LABELS = {
     "sign": "Sign",
     "submit": "Submit the update",
     "follow": "Keep waiting",
+}
+# Buttons of earlier steps that stay on screen, disabled.
+EARLIER = {
+    "sign": ("preview",),
+    "submit": ("preview", "sign"),
 }
 WAYS = [
     ("a wallet elsewhere", "wallet"),
@@ -44,10 +57,7 @@ DEMO_HELD = "The demo wallet that made the new key signs now."
 SIGNATURE_MISSING = (
     "Nothing is entered. Paste the wallet's signature first: 0x and 130 hex digits."
 )
-KEY_MISSING = "Nothing is entered. Type the private key first: 64 hex digits."
-SEED_MISSING = (
-    "Nothing is entered. Type your own text, or go on with the exchange's usual one."
-)
+SENT = "The update may have been sent, so it cannot be cancelled: follow it to its end."
 DONE = "The account has the new key. For a new API key: <code>client = wizard.new_client()</code>."
 
 # How errors of `KeyUpdate` name what is on the page: each text, as a regular expression, and what stands for it.
@@ -62,13 +72,15 @@ ON_PAGE = {
     r"maxFee: expected.*": "Max fee is out of range. Give an amount in units of the fee token, such as 0.0001.",
     r"validUntil: expected.*": "Valid for is too long. Give a shorter time, such as 30d.",
     r", a timedelta or a datetime": "",
+    r"another fee_token=": "another token in Fee in",
     r"write max_fee=": "enter as Max fee ",
     r"\bmax_fee=": "Max fee ",
     r"\bfee_token=": "Fee in ",
     r"\bvalid_for=": "Valid for ",
     r"\baccount=": "Account ",
     r"Check client\.account\(\), and prepare": "Start over, and prepare",
-    r"Call submit\(\) again": "Submit it again",
+    r"check client\.account\(\)": "keep waiting",
+    r"Call submit\(\) again": "Keep waiting, which sends it again",
 }
 
 
@@ -76,7 +88,7 @@ class WizardView(Panel):
     """The view of the wizard: the steps, what the present one needs, and the way on and back."""
 
     # What a key update uses must be what is seen.
-    RESTORES = True
+    KEEPS_REFUSED = True
     WORDS = ON_PAGE
     model: KeyUpdateFlow
 
@@ -90,21 +102,24 @@ class WizardView(Panel):
         self._seen: dict[str, str] = {}
         self.signature = self.secret(
             "Signature:",
-            flow.give_signature,
+            self._at(("key", "sign"), flow.give_signature),
             missing=SIGNATURE_MISSING,
         )
         self.private_key = self.secret(
             "Private key:",
-            flow.give_key,
+            self._at(("key", "sign"), flow.give_key),
             action="Sign",
             missing=KEY_MISSING,
         )
         self.seed = self.secret(
             "Own key seed (optional):",
-            flow.give_seed,
+            self._at(("key",), flow.give_seed),
             missing=SEED_MISSING,
         )
-        demo = self.button("Use a demo wallet", flow.use_demo_wallet)
+        demo = self.button(
+            "Use a demo wallet",
+            self._at(("key", "sign"), flow.use_demo_wallet),
+        )
         self.demo = row(demo, w.HTML(f"<small>{DEMO}</small>"))
         # The embedded relayer knows its accounts; a live one does not tell.
         known = [str(account) for account in flow.client.accounts or []]
@@ -121,11 +136,15 @@ class WizardView(Panel):
         )
         self.way = row(self.choice("way", "Signatures by", WAYS))
         self.back = self.button("Back", flow.back)
-        self.next = self.button("Continue", flow.next)
+        # One for each step: a click that comes late still names the step that it was meant for.
+        self.onward = {
+            name: self.button(label, partial(self._go_on, name))
+            for name, label in NEXT_LABELS.items()
+        }
         self.again = self.button("Start over", flow.start_over)
         self.arrange(
             [self.steps, self.body],
-            [row(self.back, self.next, self.again)],
+            [row(self.back, *self.onward.values(), self.again)],
         )
 
     def draw(self) -> None:
@@ -147,14 +166,19 @@ class WizardView(Panel):
         self._remember(step, parts)
         # Signing needs a click only where the key is held; else the field submits.
         can_sign = step == "sign" and flow.held.signer is not None
-        can_wait = step == "follow" and not flow.held.finished
+        can_wait = step == "follow" and not (flow.held.finished or flow.held.failed)
         can_go_on = step in ("account", "preview", "submit")
-        self.next.description = NEXT_LABELS.get(step, "")
-        # A second click would begin the step again.
-        self.next.disabled = is_working
-        set_visible(self.next, can_go_on or can_sign or can_wait)
+        # The second of two clicks must not meet Submit where Sign was, so earlier buttons keep their place.
+        past = EARLIER.get(step, ())
+        for name, button in self.onward.items():
+            is_present = name == step and (can_go_on or can_sign or can_wait)
+            # A second click would begin the step again.
+            button.disabled = is_working or not is_present
+            set_visible(button, is_present or name in past)
         set_visible(self.back, step not in ("account", "follow"))
-        set_visible(self.again, step != "account" and not is_working)
+        # What may have been sent is followed to its end.
+        can_leave = step != "account" and not (is_working or can_wait)
+        set_visible(self.again, can_leave)
 
     def static_html(self) -> str:
         """Return the steps, each with what it has shown so far."""
@@ -164,6 +188,25 @@ class WizardView(Panel):
             shown = self._seen.get(name, "")
             items.append(f"<li><b>{name}</b>{now}{shown}</li>")
         return f'<ol aria-label="Steps">{"".join(items)}</ol>'
+
+    def _go_on(self, step: str) -> None:
+        """Take the next step, unless an entry is refused."""
+        if self.refused:
+            raise LabError(next(iter(self.refused.values())))
+        self.model.next(step)
+
+    def _at(
+        self,
+        steps: tuple[str, ...],
+        call: Callable[..., None],
+    ) -> Callable[..., None]:
+        """Return a call that does nothing at other steps than those that show its control."""
+
+        def call_there(*typed: str) -> None:
+            if self.model.step in steps:
+                call(*typed)
+
+        return call_there
 
     def _remember(self, step: str, parts: list[Any]) -> None:
         """Remember what a step shows, and forget what was shown by later ones, as somebody may have gone back."""
@@ -230,10 +273,13 @@ class WizardView(Panel):
 
     def _progress_html(self) -> str:
         held = self.model.held
-        status = held.receipt.status if held.receipt is not None else RECEIVED
+        # Before there is an answer, it is in none of the states.
+        status = held.receipt.status if held.receipt is not None else ""
         # One of two ends, and only the one that came is shown.
         end = FAILED if status == FAILED else PROCESSED
         html = ordered_list((RECEIVED, PROCESSING, end), status, "States")
+        if not (held.finished or held.failed):
+            html += f"<p>{SENT}</p>"
         if held.finished:
             html += f"<p>{DONE}</p>{self._account_facts()}"
         if held.by_demo:

@@ -72,6 +72,27 @@ def test_waiting_too_long_says_what_for():
     assert state.taken == [1]
 
 
+def test_work_that_changes_something_elsewhere_is_neither_forgotten_nor_superseded():
+    state, (work, started, let) = Keeping(), held_back("sent")
+    state.begin("Sending", work, state.taken.append, cancellable=False)
+    assert started.wait(SECONDS)
+    others = [
+        state.cancel,
+        state.drop,
+        lambda: state.start(lambda report: "other"),
+    ]
+    for call in others:
+        with pytest.raises(LabError, match="Sending: it may have been sent, so it"):
+            call()
+    assert state.doing == "Sending"
+    let.set()
+    state.wait(SECONDS)
+    assert (state.taken, state.problem) == (["sent"], "")
+    state.start(lambda report: "next")
+    state.wait(SECONDS)
+    assert state.taken == ["sent", "next"]
+
+
 def test_with_a_running_loop_the_state_changes_on_its_thread_only():
     """As in a notebook: cells and widget messages run on one thread, background work on others."""
     state = Keeping()

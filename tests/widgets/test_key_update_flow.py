@@ -3,6 +3,7 @@
 import gc
 import json
 import re
+import threading
 import time
 import weakref
 
@@ -14,6 +15,8 @@ from support.key_update_setup import (
     personal_sign,
     sign_typed_data,
 )
+from support.scripted_server import Answer, scripted
+from support.troubled import passed_on
 from widgets.conftest import OnPage
 
 import loopring_lab as lab
@@ -176,15 +179,34 @@ def test_an_own_seed_makes_the_key_and_is_not_shown(wizard, setup):
 
 
 @pytest.mark.parametrize(
-    "text", ["", "0x12", "zz" * 32, "00" * 32, "ff" * 32, "0x" + "1" * 63]
+    ("text", "problem"),
+    [
+        (" ", "Nothing is entered"),
+        ("0x12", "private key: expected 64 hex digits"),
+        ("zz" * 32, "private key: expected 64 hex digits"),
+        ("0x" + "1" * 63, "private key: expected 64 hex digits"),
+        ("00" * 32, "private key: it is all zeros"),
+        ("ff" * 32, "private key: the number is too large"),
+    ],
 )
-def test_an_invalid_private_key_is_refused_and_not_repeated(wizard, text):
+def test_an_invalid_private_key_is_refused_and_not_repeated(wizard, text, problem):
     after(wizard, wizard.next)
     assert after(wizard, wizard.give_key, text) == "key"
-    assert (
-        wizard.problem
-        == "private key: expected 64 hex digits, with or without 0x. Type it again."
-    )
+    assert wizard.problem.startswith(problem)
+    assert text[2:] not in wizard.problem or text == " "
+
+
+def test_a_private_key_is_taken_as_it_is_pasted(wizard, setup):
+    after(wizard, wizard.next)
+    key = setup.relayer.signer(ACCOUNT).key.hex()
+    assert after(wizard, wizard.give_key, f' "{key}"\n') == "preview"
+
+
+def test_an_empty_own_seed_is_refused(wizard):
+    after(wizard, wizard.next)
+    with pytest.raises(KeyUpdateError, match="Nothing is entered. Type your own text"):
+        wizard.give_seed(" ")
+    assert wizard.step == "key"
 
 
 def test_a_strangers_signatures_are_refused_at_both_steps(wizard, setup):
@@ -197,7 +219,10 @@ def test_a_strangers_signatures_are_refused_at_both_steps(wizard, setup):
     )
     assert f"got one by {stranger.address}" in wizard.problem
     assert after(wizard, wizard.give_key, stranger.key.hex()) == "key"
-    assert f"got one by {stranger.address}" in wizard.problem
+    assert wizard.problem == (
+        f"private key: expected the key of {owner.address}, got the key of {stranger.address}. Type the key "
+        "of the account's wallet."
+    )
     after(wizard, wizard.give_signature, signature(owner, wizard.to_sign))
     wizard.next()
     assert (
@@ -404,18 +429,156 @@ def test_the_wizard_walks_by_its_buttons(setup):
     page.type_secret("Signature:", "0x" + sign_typed_data(signer, data).hex())
     assert wizard.step == "submit"
     page.control("Submit the update").click()
-    # The page follows the step in another thread; what is sent cannot be taken back.
-    while wizard.step != "follow" or page.offers("Back"):
-        time.sleep(0.01)
-    page.press("Cancel")
-    assert "cancelled" in page.problem
+    arrived(wizard)
     setup.finish()
-    page.press("Keep waiting")
+    page.wait()
     assert "The account has the new key" in page.text
     assert "aria-current=step>processed" in page.text
     assert not page.offers("Keep waiting")
     assert wizard.new_client().count(ACCOUNT) > 0
     assert wizard.export().endswith("update.submit().wait()")
+
+
+def arrived(wizard):
+    """Wait until the relayer has answered that it has the update."""
+    while wizard.model.held.receipt is None:
+        time.sleep(0.01)
+
+
+def ready_to_submit(setup):
+    """Walk to the last page before anything is sent, where a private key signs."""
+    wizard = KeyUpdateWizard(setup.client, account=ACCOUNT, way="key")
+    page = OnPage(wizard).press("Continue")
+    page.type_secret("Private key:", setup.relayer.signer(ACCOUNT).key.hex())
+    return page.press("Continue to signing").press("Sign")
+
+
+WAYS_OUT = ("Cancel", "Back", "Start over")
+
+
+def is_followed(page):
+    """Tell whether the page says that the update may be sent, and offers no way out of that."""
+    shown = "The update may have been sent, so it cannot be cancelled" in page.text
+    return shown and not any(page.offers(label) for label in WAYS_OUT)
+
+
+def test_what_is_being_sent_is_not_cancelled_and_is_followed_to_its_end(setup):
+    page = ready_to_submit(setup)
+    wizard = page.widget
+    buttons = [page.control("Back"), page.control("Start over")]
+    asked = threading.Event()
+    let = threading.Event()
+
+    def slowly(number, request):
+        if request.method == "POST":
+            asked.set()
+            assert let.wait(SECONDS)
+        return passed_on(setup.relayer.base_url, request)
+
+    with scripted(slowly) as server, setup.redirected(server.base_url):
+        page.control("Submit the update").click()
+        assert asked.wait(SECONDS)
+        assert is_followed(page)
+        with pytest.raises(LabError, match="it may have been sent, so it cannot be"):
+            wizard.background.cancel()
+        # Also clicks that were on their way when it was sent.
+        for button in buttons:
+            button.click()
+            assert wizard.step == "follow"
+        # The cell may show the wizard again.
+        del wizard.__dict__["_saved"]
+        page = OnPage(wizard)
+        assert is_followed(page)
+        let.set()
+        arrived(wizard)
+        setup.finish()
+        page.wait()
+    assert "The account has the new key" in page.text
+    assert len(setup.transport.sent) == 1
+    assert setup.client.account(ACCOUNT).nonce == 2
+
+
+def test_lost_answers_leave_no_way_back_but_to_send_the_same_again(setup):
+    page = ready_to_submit(setup)
+
+    def silent(number, request):
+        # The update arrives, and of that nothing is heard: three attempts, as of every update.
+        answer = passed_on(setup.relayer.base_url, request)
+        is_lost = request.method == "POST" and number < 3
+        return Answer(hang_up=True) if is_lost else answer
+
+    with scripted(silent) as server, setup.redirected(server.base_url):
+        page.press("Submit the update")
+        assert page.problem.endswith(
+            "Keep waiting, which sends it again: it acts only once."
+        )
+        assert is_followed(page)
+        page.control("Keep waiting").click()
+        arrived(page.widget)
+        setup.finish()
+        page.wait()
+    assert "The account has the new key" in page.text
+    assert len({sent.body for sent in setup.transport.sent}) == 1
+    assert len(setup.transport.sent) == 4
+
+
+def test_what_was_not_sent_can_be_changed(setup):
+    page = ready_to_submit(setup)
+    # Nobody listens there.
+    with scripted(lambda number, request: Answer()) as server:
+        nowhere = server.base_url
+    with setup.redirected(nowhere):
+        page.press("Submit the update")
+    assert re.search("cannot be reached|could not be reached", page.problem)
+    assert page.widget.step == "submit"
+    assert page.press("Back").widget.step == "sign"
+
+
+def test_a_failed_update_does_not_offer_to_wait():
+    with key_update_setup(fail_updates={1: "fee too low by now"}) as setup:
+        page = ready_to_submit(setup)
+        page.control("Submit the update").click()
+        arrived(page.widget)
+        setup.finish()
+        page.wait()
+        assert "fee too low by now" in page.problem
+        assert not page.offers("Keep waiting")
+        assert "may have been sent" not in page.text
+        assert page.press("Start over").widget.step == "account"
+
+
+def test_the_second_of_two_clicks_does_not_take_the_step_after(setup):
+    wizard = KeyUpdateWizard(setup.client, account=ACCOUNT)
+    page = OnPage(wizard)
+    twice(page, "Continue", "key")
+    twice(page, "Use a demo wallet", "preview")
+    twice(page, "Continue to signing", "sign")
+    twice(page, "Sign", "submit")
+    assert setup.transport.sent == []
+    # In the place of the first click is still the same button.
+    assert page.control("Sign").disabled
+    assert not page.control("Submit the update").disabled
+    page.press("Back")
+    twice(page, "Use a demo wallet", "submit")
+    submit = page.control("Submit the update")
+    submit.click()
+    submit.click()
+    arrived(wizard)
+    setup.finish()
+    page.wait()
+    assert page.problem == ""
+    assert len(setup.transport.sent) == 1
+
+
+def twice(page, label, step):
+    """Click a button, and again once its work is done, as the second of two clicks may arrive then."""
+    button = page.control(label)
+    button.click()
+    page.wait()
+    button.click()
+    page.wait()
+    assert page.widget.step == step
+    assert page.problem == ""
 
 
 def text_to_sign(page):
@@ -436,16 +599,37 @@ def test_the_wizard_signs_with_a_typed_key_and_goes_back(setup):
     assert page.control("Account").value == str(ACCOUNT)
 
 
-def test_a_refused_entry_returns_to_the_value_in_force(setup):
+@pytest.mark.parametrize(
+    ("label", "entry", "problem", "corrected"),
+    [
+        ("Valid for", "2 hours", "Valid for '2 hours': expected a duration", "2h"),
+        ("Valid for", "", "Valid for '': expected a duration above zero", "30d"),
+        ("Account", "1234x", "Account '1234x' is not a valid account id", ACCOUNT),
+    ],
+)
+def test_a_refused_entry_stands_and_blocks_until_it_is_corrected(
+    setup, label, entry, problem, corrected
+):
     wizard = KeyUpdateWizard(setup.client, account=ACCOUNT)
-    page = OnPage(wizard).enter("Valid for", "12h").enter("Valid for", "soon")
-    assert page.problem.startswith("Valid for 'soon': expected a duration above zero")
-    assert (page.control("Valid for").value, wizard.valid_for) == ("12h", "12h")
-    assert page.enter("Valid for", "").problem.startswith("Valid for '': expected")
-    assert wizard.valid_for == "12h"
-    page.enter("Account", "nobody")
-    assert page.problem.startswith("Account 'nobody' is not a valid account id")
+    page = OnPage(wizard).enter(label, entry)
+    for _ in range(2):
+        assert page.problem.startswith(problem)
+        assert page.control(label).value == entry
+        page.enter("Max fee", "0.001").press("Continue")
+        assert wizard.step == "account"
+    # Also to what is in force all the while.
+    assert page.enter(label, str(corrected)).problem == ""
+    assert page.press("Continue").widget.step == "key"
+
+
+def test_code_replaces_a_refused_entry(setup):
+    wizard = KeyUpdateWizard(setup.client)
+    page = OnPage(wizard).enter("Account", "abc").press("Continue")
+    assert page.problem.startswith("Account 'abc' is not a valid account id")
+    wizard.account = ACCOUNT
     assert page.control("Account").value == str(ACCOUNT)
+    assert page.problem == ""
+    assert page.press("Continue").widget.step == "key"
 
 
 @pytest.mark.parametrize(
@@ -468,8 +652,7 @@ def test_the_demo_wallet_is_marked_and_signs_step_by_step(setup):
     assert "POST /api/v3/account" in page.text
     page.press("Continue to signing").press("Sign")
     page.control("Submit the update").click()
-    while page.widget.step != "follow":
-        time.sleep(0.01)
+    arrived(wizard)
     assert not page.offers("Use a demo wallet")
     setup.finish()
     page.wait()
