@@ -8,7 +8,6 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 from fills.test_compare_venues import closes_after, orders_of
-from support.optional import thorough
 from support.worlds import true_prices, users_of, values_of
 
 import loopring_lab as lab
