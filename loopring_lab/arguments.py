@@ -38,7 +38,7 @@ _EXAMPLE_TIME = (
 )
 _DIGITS = re.compile(r"\s*[0-9]{1,19}\s*")  # 2^63 has 19
 
-# What a question about the time of trades has to know of each market, one row for each.
+# The first and last time of each market's trades, one row for each market, as questions about time need them.
 SPANS = Question(
     "outside_prices",
     steps={
@@ -199,7 +199,7 @@ def outside_prices(
     known = [span for span in spans if span["first_ms"] is not None]
     if not known:
         return {}
-    # An hour before, so that the first trade finds a price; a day after, for the longest mark-outs.
+    # The first trade finds a price from the hour before it; the longest mark-outs need a day after the last trade.
     first = min(span["first_ms"] for span in known) - HOUR_MS
     last = max(span["last_ms"] for span in known) + DAY_MS
     traded = {span["market"] for span in spans}

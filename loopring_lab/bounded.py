@@ -36,9 +36,9 @@ MAX_INT64 = 2**63 - 1
 MAX_RATIO = 500  # expanded bytes for one compressed: gzip reaches 1,030 with one repeated letter
 RATIO_FROM = 4 << 20  # bytes; below, a ratio says nothing and costs nothing
 
-# How text in UTF-16 begins.
+# The first bytes of text in UTF-16.
 BYTE_ORDERS = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
-# How files begin that are given where text is expected.
+# The first bytes of files that are given where text is expected, and what such files are.
 FORMATS = {
     **dict.fromkeys(BYTE_ORDERS, "text in UTF-16"),
     b"PK\x03\x04": "a ZIP archive, such as a spreadsheet (.xlsx)",
@@ -70,7 +70,7 @@ _NUMBER = re.compile(
 )
 # A spreadsheet writes long numbers with an exponent, after it has dropped their last digits.
 _WHOLE = re.compile(rf"[+-]?{_DIGITS}(?:\.0{{0,{MAX_DIGITS}}})?")
-# What the system says of these does not fit a sentence.
+# These problems have words of our own, as the system's words for them do not fit a sentence.
 _PROBLEMS = {errno.ENOENT: "no such file", errno.EISDIR: "a folder"}
 _JSON_HINT = "Ask for it again; if it was saved, save it again, and check base_url."
 _FILE_HINT = "Save it again, or give another file."
@@ -235,7 +235,7 @@ def read_text(path: Path, *, size: int = MAX_DOCUMENT, hint: str = _FILE_HINT) -
 def read_lines(path: Path, *, hint: str = _FILE_HINT) -> Iterator[bytes]:
     """Yield the lines of a file that are not blank, each of at most `MAX_DOCUMENT` bytes."""
     where = printable(path.name)
-    # The parts of a line that has not ended yet; joined once, so that a long line is not copied for each.
+    # The parts of a line that has not ended yet. They are joined once, so that a long line is not copied for each.
     parts: list[bytes] = []
     length = 0
     for number, piece in enumerate(pieces(path, where, hint)):
@@ -418,7 +418,7 @@ def format_of(data: bytes) -> str:
     for beginning, name in FORMATS.items():
         if data.startswith(beginning):
             return name
-    # Without a mark of its byte order, UTF-16 has a zero beside each common letter.
+    # UTF-16 without a mark of its byte order has a zero beside each common letter.
     return "text in UTF-16" if b"\0" in data[:2] else ""
 
 

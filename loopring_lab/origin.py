@@ -71,7 +71,7 @@ class Source:
             return None
         exchange = self.exchange or other.exchange
         chain_id = other.chain_id if self.chain_id is None else self.chain_id
-        # What only one of them says is taken over; what both say must be the same.
+        # A fact that only one of them states is taken over; a fact that both state must be the same.
         is_other_exchange = other.exchange and other.exchange != exchange
         is_other_chain = other.chain_id is not None and other.chain_id != chain_id
         if is_other_exchange or is_other_chain:

@@ -49,7 +49,7 @@ def _bar_class() -> Any:
         def __init__(self, *arguments: Any, **options: Any) -> None:
             # tqdm would display it without the id by which it is emptied.
             super().__init__(*arguments, display=False, **options)
-            # None until it is displayed, and again once it is closed.
+            # This is None until the bar is displayed, and again once it is closed.
             self.output: Any = None
 
         def display(

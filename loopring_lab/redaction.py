@@ -15,12 +15,12 @@ from collections.abc import Callable, Iterable
 from typing import Any, NoReturn, ParamSpec, SupportsIndex, TypeVar
 from urllib.parse import quote
 
-# As terminals, JSON and word processors write them.
+# Quotation marks as terminals, JSON and word processors write them.
 QUOTATION_MARKS = "\"'`\u2018\u2019\u201c\u201d"
 Arguments = ParamSpec("Arguments")
 Result = TypeVar("Result")
 
-# How addresses begin, also without one of their slashes, as in a `pathlib.Path`. Drives have one letter.
+# The beginning of an address, also without one of its slashes, as in a `pathlib.Path`. Drives have one letter.
 _ADDRESS = re.compile(r"\W*[A-Za-z][A-Za-z0-9+.-]+:/")
 # JSON may write any printable character of ASCII as an escape. Others are matched so that they are skipped whole.
 _ESCAPE = re.compile(rb"\\(?:u00(?P<code>[2-7][0-9a-fA-F])|(?P<slash>/)|.)", re.DOTALL)
@@ -87,7 +87,7 @@ def hide_addresses(given: Any) -> Any:
 def hide_pasted(value: object) -> Any:
     """Wrap a value; of text, only what is left without blanks, line ends and the quotation marks around it."""
     if isinstance(value, str):
-        # In one expression: no variable ever holds the text itself.
+        # This is one expression, so that no variable ever holds the text itself.
         return SecretText("".join(value.split()).strip(QUOTATION_MARKS))
     return hide(value)
 
@@ -128,7 +128,7 @@ class Redactor:
                     quote(text),
                     quote(text, safe=""),
                 }
-        # The longest first: one that is part of another would leave the rest of it in the clear.
+        # The longest come first, as one that is part of another would leave the rest of it in the clear.
         self._spellings: list[bytes] = [
             SecretBytes(one.encode())
             for one in sorted(spellings, key=len, reverse=True)
@@ -137,7 +137,7 @@ class Redactor:
     def __call__(self, text: bytes) -> bytes:
         """Return the text without the secrets; nothing of it if one cannot be cut out."""
         cut = self._cut(text)
-        # What no escape conceals goes on exactly as it was sent.
+        # Text whose escapes conceal no secret goes on with its escapes exactly as they were sent.
         unescaped = _ESCAPE.sub(_unescaped, cut)
         cut_again = self._cut(unescaped)
         return cut if cut_again == unescaped else cut_again

@@ -40,9 +40,9 @@ RPC_VARIABLE = "LOOPRING_RPC_URL"
 DONE = 0
 INCOMPLETE = 1
 FAILED = 2
-# As shells report a program that Ctrl-C ended: 128 and the number of SIGINT.
+# The code by which shells report that Ctrl-C ended a program: 128 and the number of SIGINT.
 INTERRUPTED = 130
-# What may be an address in an error of click's.
+# Text that may be an address in an error of click's.
 ADDRESS = re.compile(r"[^\s'\"=]*://[^\s'\"]*")
 
 
@@ -234,7 +234,7 @@ def _launcher() -> Callable[[list[str]], object]:
             # Voila shows a warning of its own about deprecated settings.
             logging.captureWarnings(True)
             server: ServerApp = super().initialize_server(argv, **options)
-            # Else it prints an address of its own, without a notebook.
+            # Otherwise it prints an address of its own, without a notebook.
             server.identity_provider.token_generated = False
             print(lab_address(server, server.open_browser), flush=True)
             return server
@@ -287,7 +287,7 @@ def new(
             )
         return DONE
     template = templates.find(name)
-    # What is given by name counts more than what suits the source, and --set less than an option of its own.
+    # A value that is given by name overrides one that suits the source, and a parameter's own option overrides --set.
     sources = {"recording": recording, "blocks": blocks, "base_url": base_url}
     values = dict(map(_parse_setting, settings))
     values |= templates.account_parameters(template, accounts)

@@ -62,7 +62,7 @@ def update_key(update: KeyUpdate, ask: AskWallet, *, sure: bool) -> bool:
 
 
 def print_preview(update: KeyUpdate) -> None:
-    # Without the notes, which name the next call in Python.
+    # The notes are left out, because they name the next call in Python.
     preview = update.preview()
     print(Sheet(preview.title, preview.lines))
 

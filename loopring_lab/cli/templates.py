@@ -15,7 +15,7 @@ from loopring_lab.bounded import given_path
 from loopring_lab.errors import LabError, did_you_mean
 
 PLACES = ("recording", "blocks")  # parameters that are paths
-# Of these parameters, `connect` takes one.
+# `connect` takes one of these parameters.
 SOURCES = ("base_url", "recording", "blocks")
 # The prices after a fill are those of later blocks, which shorter horizons often do not reach.
 HORIZON_ON_BLOCKS = "1h"
@@ -245,7 +245,7 @@ def _suggestion(name: str, known: list[str]) -> str:
 def _with_values(source: str, values: Mapping[str, Any]) -> str:
     """Replace the values assigned in a cell; comments stay."""
     lines = source.splitlines()
-    # From the last to the first, so that the lines of those before stay where they are.
+    # Values are replaced from the last to the first, so that the lines of those before stay where they are.
     for name, node in reversed(_assignments(source)):
         if name in values:
             last = node.end_lineno or node.lineno

@@ -31,7 +31,7 @@ ATTRIBUTE = re.compile(
     r"""(?<![\w.)\]"'])(?P<owner>[^\W\d]\w*(?:\.\w+)*)\.(?P<typed>\w*)$"""
 )
 
-# Of every client of the process; a dict keeps the order of the listing, which a set does not.
+# The names of every client of the process; a dict keeps the order of the listing, which a set does not.
 _names: dict[str, dict[str, None]] = {"market": {}, "token": {}}
 
 
@@ -104,7 +104,7 @@ def _public_names(module: str) -> list[str]:
     try:
         spec = find_spec(module)
     except ModuleNotFoundError:
-        # Of a name within something that is no package, such as a class.
+        # The name is within something that is no package, such as a class.
         return []
     if spec is None or spec.origin is None:
         return []

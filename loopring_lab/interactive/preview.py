@@ -10,7 +10,7 @@ from typing import NamedTuple
 from loopring_lab.bounded import also_unfinished
 
 STYLE_SHEET = Path(__file__).parent / "table.css"
-# In one line, because every table of a notebook carries it.
+# The style sheet is put in one line, because every table of a notebook carries it.
 CSS = " ".join(STYLE_SHEET.read_text(encoding="utf-8").split())
 # Characters from which a cell may wrap: an address (42) may, a name of a market may not.
 LONG = 40
@@ -102,7 +102,7 @@ def cell_html(tag: str, cell: Cell, more: str = "") -> str:
     # Numbers stand to the right, so that their digits are below each other.
     align = "right" if cell.is_number else "left"
     attributes = f'align="{align}"{more}'
-    # Of a long number, half would stand in the next line.
+    # A long number does not wrap, because half of it would stand in the next line.
     if len(cell.text) > LONG and not cell.is_number:
         attributes += ' class="ll-long"'
     if cell.title:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-# What begins a line that explains the one above it; Markdown takes such lines as a list.
+# The beginning of a line that explains the one above it; Markdown takes such lines as a list.
 ITEM = "- "
 
 

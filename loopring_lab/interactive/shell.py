@@ -8,7 +8,7 @@ from typing import Any
 
 def running_shell() -> Any:
     """Return the IPython shell that runs this, or None."""
-    # Where it runs, it has been imported.
+    # If IPython runs, it has been imported.
     if "IPython" not in sys.modules:
         return None
     return sys.modules["IPython"].get_ipython()

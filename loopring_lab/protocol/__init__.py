@@ -356,7 +356,7 @@ def wallet_address(
     from eth_utils.crypto import keccak
 
     number = parse_uint("walletSalt", salt, 256).to_bytes(32, "big")
-    # The factory's own salt, from the wallet's owner and the given one.
+    # The factory makes its own salt of the wallet's owner and the given salt.
     inner = keccak(b"WALLET_CREATION" + parse_bytes("walletOwner", owner, 20) + number)
     code = parse_bytes("initCodeHash", init_code_hash, 32)
     # EIP-1014: an address is the last 20 bytes of this hash.

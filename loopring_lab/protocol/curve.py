@@ -70,7 +70,7 @@ def is_equal(left: Point, right: Point) -> bool:
     """Return whether two points are equal, whatever their Z."""
     left_x, left_y, left_z, _ = left
     right_x, right_y, right_z, _ = right
-    # x1/z1 = x2/z2 without a division, and the same for y.
+    # This compares x1/z1 with x2/z2 without a division, and does the same for y.
     same_x = (left_x * right_z - right_x * left_z) % P == 0
     same_y = (left_y * right_z - right_y * left_z) % P == 0
     return same_x and same_y
@@ -141,7 +141,7 @@ def is_valid_point(x: int, y: int) -> bool:
 
 def x_of(y: int) -> int | None:
     """Return the smaller x of the points that have this y, or None if there is none."""
-    # From a x^2 + y^2 = 1 + d x^2 y^2: x^2 = (1 - y^2) / (a - d y^2), whose denominator is never 0.
+    # The curve, a x^2 + y^2 = 1 + d x^2 y^2, gives x^2 = (1 - y^2) / (a - d y^2), whose denominator is never 0.
     numerator = (1 - y * y) % P
     denominator = (A - D * y * y) % P
     root = _square_root(numerator * pow(denominator, -1, P) % P)
@@ -209,7 +209,7 @@ def verify(x: int, y: int, message: int, signature: tuple[int, int, int]) -> boo
     if not (is_valid_point(x, y) and is_valid_point(rx, ry) and 0 <= s < ORDER):
         return False
     challenge = poseidon((rx, ry, x, y, message))
-    # s B = R + challenge K, of which the signer made s so.
+    # The signer made s so that s B = R + challenge K.
     key = to_extended(x, y)
     point = to_extended(rx, ry)
     right = add(point, multiply(challenge, key))

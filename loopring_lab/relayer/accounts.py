@@ -108,7 +108,7 @@ class Accounts:
         }
         # One account with trades is owned by a wallet, too.
         self._wallet_accounts = {COUNTERFACTUAL, max(source.accounts, default=-1)}
-        # What was paid so far, by account and token.
+        # The fees paid so far, by account and token.
         self._paid = Counter[tuple[int, int]]()
         self._key_secret = secrets.token_bytes(32)
         # Requests, steps of key updates and the notebook's own thread meet here.
@@ -284,7 +284,7 @@ class Accounts:
 
     def check_key(self, key: str) -> None:
         """Check an API key; a valid one opens every account, as the contract says."""
-        # In constant time, so that no key can be guessed digit by digit.
+        # Keys are compared in constant time, so that none can be guessed digit by digit.
         if hmac.compare_digest(key.encode(), self._operator_key.encode()):
             return
         account = None

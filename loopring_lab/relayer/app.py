@@ -40,7 +40,7 @@ from loopring_lab.relayer.schemas import (
 )
 from loopring_lab.relayer.settings import Address, Settings
 
-# What the documents show for each status; nothing tells how the exchange computes it.
+# The progress that the documents show for each status; nothing tells how the exchange computes it.
 PROGRESS = {
     "received": "0%",
     "processing": "50%",
@@ -63,7 +63,7 @@ CODES = {
 PORT = re.compile(":[0-9]+$")  # of a host; the colons of IPv6 are in brackets
 
 
-# One for each relayer: the routes below are shared by all relayers of a process.
+# Each relayer has one, as the routes below are shared by all relayers of a process.
 @dataclass
 class Backend:
     """What the endpoints of one relayer answer from."""
@@ -259,7 +259,7 @@ async def update_key(
     signature: OwnerSignature,
 ) -> schemas.UpdateResponse:
     body = await read_bytes(request, MAX_BODY_BYTES)
-    # In a thread, because signatures take a while to check.
+    # This runs in a thread, because signatures take a while to check.
     update, is_pending = await asyncio.to_thread(
         backend.updates.submit, read_update(body), signature
     )
@@ -286,7 +286,7 @@ async def read_api_key(
     return schemas.KeyResponse(api_key=backend.accounts.issue_key(asked, signature))
 
 
-# Read here, because the signature is of the members as they were sent.
+# The operation reads the body itself, because the signature is of the members as they were sent.
 KEY_SCHEMA = {"application/json": {"schema": {"$ref": "#/components/schemas/KeyBody"}}}
 
 
@@ -444,7 +444,7 @@ def read_outside_prices(
         times, prices = backend.source.outside_prices(market, start, end, every)
     except LabError as error:
         raise ApiError(Code.INVALID_ARGUMENT, str(error)) from None
-    # In base64, as little-endian int64: a year of minutes has half a million prices.
+    # Prices go out in base64, as little-endian int64, because a year of minutes has half a million of them.
     text = base64.b64encode(prices.astype("<i8").tobytes()).decode()
     return {
         "first": int(times[0]) if len(times) else start,
@@ -495,7 +495,7 @@ async def invalid_request(
     if request.url.path == f"{API}/account" and name == "accountId":
         code = Code.INVALID_ARGUMENT
     message = f"{name}: {first['msg']}"
-    # Of a parameter that is missing, the input is None, or all the others.
+    # If a parameter is missing, the input is no text: it is None, or all the others.
     if isinstance(first["input"], str):
         message += f", got {printable(first['input'])}"
     return error_response(code, message)
@@ -564,7 +564,7 @@ def build_app(backend: Backend, counts: RequestCounts) -> FastAPI:
     # The routes are the same for every relayer; to include the router would build them anew, which takes a while.
     operations = (*router.routes, *wallets.routes)
     app.router.routes.extend(operations)
-    # Outside of the contract, and so in no document.
+    # These are outside of the contract, and so in no document.
     app.add_api_route("/docs", read_docs, include_in_schema=False)
     app.add_api_route(RPC, answer_rpc, methods=["POST"], include_in_schema=False)
     paths = frozenset(
@@ -579,7 +579,7 @@ def build_app(backend: Backend, counts: RequestCounts) -> FastAPI:
         counts=counts,
         paths=paths,
     )
-    # Added last, so that it comes first: requests for others are not even counted.
+    # This is added last, so that it comes first: requests for others are not even counted.
     # Starlette does not look at ports.
     names = [PORT.sub("", host) for host in backend.settings.hosts]
     app.add_middleware(

@@ -139,7 +139,7 @@ class History:
     ) -> Sequence[int]:
         """Return the numbers of the rows that a filter selects; markets are without prefix."""
         wanted = (account, market, fill_types)
-        # Kept, so that the price of a page does not grow with its offset.
+        # The numbers are kept, so that the price of a page does not grow with its offset.
         if wanted not in self._selected:
             selected = array("I")
             for number in self._numbers.get(account, ()):

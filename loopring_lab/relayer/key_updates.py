@@ -94,7 +94,7 @@ class KeyUpdates:
                 f"exchange: expected {settings.exchange}",
             )
         self._accounts.find(body.account_id, body.owner)
-        # So ends the text that clients of the exchange let the owner sign.
+        # The text that clients of the exchange let the owner sign ends like this.
         end = f"with key nonce: {body.nonce}"
         if not body.key_seed.endswith(end):
             raise ApiError(Code.INVALID_ARGUMENT, f"keySeed: must end with {end!r}")
@@ -106,7 +106,7 @@ class KeyUpdates:
             },
         )
         digest = check_signature(body, header, signer, settings.chain_id)
-        # What makes two requests the same: all that was signed, and what the digest leaves out.
+        # Two requests are the same if all that was signed is the same, and so is everything that the digest leaves out.
         salt = body.counter_factual_info and body.counter_factual_info.wallet_salt
         request_hash = (
             "0x" + sha256(digest + f"{body.key_seed} {salt}".encode()).hexdigest()

@@ -30,8 +30,8 @@ BOOK_BIT = 2
 OPEN = 7
 CLOSED = 0
 
-# Choices: limits of an order, and of a fast withdrawal, in dollars at the first price. Recorded limits are as large,
-# but were set at prices of other days.
+# These are choices: the limits of an order, and of a fast withdrawal, in dollars at the first price. Recorded limits
+# are as large, but were set at prices of other days.
 ORDER_DOLLARS = {"minimum": 5, "maximum": 5_000_000, "dust": 1}
 LUCKY_DOLLARS = ORDER_DOLLARS["dust"]
 WITHDRAWAL_DOLLARS = 250_000
@@ -58,7 +58,7 @@ class Token:
     def worth(self, dollars: int, parts: int = 1) -> int:
         """Return the amount that a dollar value, divided by `parts`, buys at the initial price."""
         units: int = dollars * 1000 * self.units // (self.milli_dollars * parts)
-        # One digit, so that limits are round numbers.
+        # Amounts keep one digit, so that limits are round numbers.
         magnitude: int = 10 ** (len(str(units)) - 1)
         return units // magnitude * magnitude
 

@@ -21,7 +21,7 @@ MESSAGES: dict[Fault, str] = {
     "500": "internal error",
     "503": "service unavailable",
 }
-# A choice: clients that try four times get through.
+# This is a choice: clients that try four times get through.
 MOST_FAULTS_IN_A_ROW = 3
 
 
@@ -111,7 +111,7 @@ class NetworkConditions:
         if scope["type"] != "http" or scope["path"] not in self._paths:
             await self._app(scope, receive, send)
             return
-        # Counted when it comes, not when it is answered: latency does not widen the limit.
+        # A request is counted when it comes, not when it is answered, so that latency does not widen the limit.
         fault = self._fault(scope)
         if self._latency:
             await asyncio.sleep(self._latency)

@@ -242,7 +242,7 @@ class TokenFee(_Record):
 
 
 class FeesResponse(_Record):
-    # In wei, and made up: nothing here costs gas.
+    # The price is in wei, and made up: nothing here costs gas.
     gas_price: str = "20000000000"
     fees: list[TokenFee]
 
@@ -288,7 +288,7 @@ class UpdatesResponse(_Record):
 
 
 class _Params(BaseModel):
-    # Not a _Record, which would also accept account_id for accountId.
+    # This is not a _Record, which would also accept account_id for accountId.
     model_config = ConfigDict(alias_generator=to_camel)
 
     @model_validator(mode="before")

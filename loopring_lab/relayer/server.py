@@ -37,7 +37,7 @@ SOURCE_HEADER = "X-Loopring-Lab-Source"
 
 BACKLOG = 256  # connections that wait to be accepted
 KEEP_ALIVE_SECONDS = 60  # longer than anybody thinks between two cells
-# Far longer than either takes, also on a busy machine: what is not done by then has failed.
+# These are far longer than a start or a stop takes, also on a busy machine: one that is not done by then has failed.
 START_SECONDS = 20
 STOP_SECONDS = 10
 GRACE_SECONDS = 0.25  # for requests under way when the relayer stops
@@ -304,7 +304,7 @@ class Relayer:
                 self.settings.update_seconds,
             )
             server.start()
-            # Only now, so that a relayer that could not start can be started again.
+            # The server is kept only now, so that a relayer that could not start can be started again.
             self._server = server
             _running[self.base_url] = self
         return self
@@ -416,7 +416,7 @@ class ThreadedServer(Server):
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Let requests under way finish for a moment, then close every connection."""
         requests = self.server_state.tasks
-        # What is neither this task nor a request is a connection that is just being accepted.
+        # A task that is neither this one nor a request is a connection that is just being accepted.
         arriving = asyncio.all_tasks() - {asyncio.current_task(), *requests}
         if arriving:
             await asyncio.wait(arriving, timeout=GRACE_SECONDS)

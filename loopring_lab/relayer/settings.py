@@ -107,7 +107,7 @@ class Settings:
     rate_limit: int | None = Field(default=None, ge=1)
     latency: float = Field(default=0.0, ge=0, allow_inf_nan=False)
     faults: Mapping[Fault, NonNegativeFloat] = Field(default_factory=dict)
-    # Long enough to watch a step, and short enough not to keep a notebook waiting.
+    # This is long enough to watch a step, and short enough not to keep a notebook waiting.
     update_seconds: float | None = Field(default=0.5, gt=0, allow_inf_nan=False)
     update_fees: Mapping[str, Uint96] = Field(default_factory=UPDATE_FEES.copy)
     fail_updates: Mapping[UpdateNumber, str] = Field(default_factory=dict)
@@ -155,7 +155,7 @@ class Settings:
     @field_validator("faults", "update_fees", "fail_updates", "wallet_factories")
     @classmethod
     def _freeze(cls, value: Mapping[Any, Any]) -> Mapping[Any, Any]:
-        # A copy that cannot be changed: relayers share settings.
+        # This makes a copy that cannot be changed, because relayers share settings.
         return MappingProxyType(dict(value))
 
     @field_validator("faults")

@@ -58,7 +58,7 @@ FEES_BPS = {
 # The taker fee of every tier if both tokens are stable coins.
 STABLE_FEE_BPS = 4
 
-# How wide makers quote, by the venue that is to be cheaper for users by at least 5 basis points, or by none.
+# The width of makers' quotes, by the venue that is to be cheaper for users by at least 5 basis points, or by none.
 SPREAD_PERCENT = {"pool": 520, "neither": 260, "book": 25}
 # An arbitrageur is at most 2**14 ms ahead of the order before which it acts.
 DELAY_BITS = 14
@@ -71,7 +71,7 @@ PATIENCE_BPS = 10
 SLOW_QUOTES_ONCE_IN = 8
 SLOW_QUOTES_MS = 8 * HOUR
 
-# How busy each hour of the day is: most when both Europe and America are awake.
+# The activity of each hour of the day, which is highest when both Europe and America are awake.
 ACTIVITY = (
     3,
     2,
@@ -208,7 +208,7 @@ class Simulation:
         drawn_accounts: bool,
     ) -> None:
         """Open the exchange, with so many thousandths of the usual number of trades."""
-        # How wide makers quote, from which moment on.
+        # Moments, each with the width at which makers quote from then on.
         spreads = [(0, SPREAD_PERCENT[cheaper])]
         if switched is not None:
             moment, other = switched
@@ -362,7 +362,7 @@ class Simulation:
             taker.id,
             _tier(taker.tiers, self._now),
         )
-        # Of 16 orders, some go to the pool unseen, some to the book, and the rest to the better venue.
+        # Some of 16 orders go to the pool unseen, some go to the book, and the rest go to the better venue.
         habit = self._bits(4)
         matches: list[Match] = []
         if book is not None and (pool is None or habit >= taker.swaps):
@@ -500,7 +500,7 @@ def _goes_to_book(order: _Order, matches: list[Match], pool_quote: int | None) -
     if pool_quote is None:
         return True
     quote = sum(match.quote for match in matches)
-    # What a taker keeps of 10,000 received. Prices are compared as products, without division.
+    # A taker keeps this much of 10,000 received. Prices are compared as products, without division.
     kept_on_book = BPS - order.fee_bps(BOOK)
     kept_at_pool = BPS - order.fee_bps(POOL)
     if order.buys:
@@ -511,7 +511,7 @@ def _goes_to_book(order: _Order, matches: list[Match], pool_quote: int | None) -
 def _gains(order: _Order, match: Match, prices: list[int]) -> bool:
     """Return whether a fill on the book is worth more than it costs, fee included, at outside prices."""
     base_price, quote_price = prices
-    # Both sides of the fill in one unit, without division.
+    # Both sides of the fill are put in one unit, without division.
     base_value = match.size * base_price * order.market.quote.units
     quote_value = match.quote * quote_price * order.market.base.units
     kept = BPS - order.fee_bps(BOOK)

@@ -27,8 +27,8 @@ MINUTE = 60_000
 HOUR = 60 * MINUTE
 MARK_SCALE = 10**12  # outside prices are in 10**-12 quote per base
 
-# Choices. A book: sizes at its levels, best first, as multiples of the usual one, so that large orders pay more and
-# more; and how far apart the levels are, in tenths of a basis point: 1.5, and 0.3 between stable coins.
+# These are choices: the sizes at the levels of a book, best first, as multiples of the usual one, so that large orders
+# pay more and more; and how far apart the levels are, in tenths of a basis point: 1.5, and 0.3 between stable coins.
 DEPTHS = (1, 1, 2, 3, 5, 8, 14, 30)
 LEVEL_STEP = 15
 STABLE_LEVEL_STEP = 3
@@ -36,7 +36,7 @@ TENTHS = 10 * BPS
 QUOTE_LIFE_MS = 240_000  # a choice: makers quote anew every four minutes
 
 # The chain holds both amounts of a fill as float24: a mantissa of 19 bits, times a power of ten of 5 bits
-# (Constants.h of the protocol's circuits). More powers than that, for products on the way to an amount.
+# (Constants.h of the protocol's circuits). Products on the way to an amount need more powers than that.
 MANTISSA = 2**19 - 1
 POWERS: list[int] = [10**power for power in range(80)]
 FLOAT24_LIMITS = [MANTISSA * power for power in POWERS]
@@ -166,7 +166,7 @@ class Pool:
 
     def cost(self, size: int) -> int:
         """Return the quote to pay for `size` of base, fee included, rounded up."""
-        # x * y = k, and then the fee on top.
+        # The pool keeps x * y = k, and then the fee comes on top.
         left = self.base - size
         net = _divide_up(self.quote * size, left)
         gross = _divide_up(net * BPS, BPS - POOL_FEE_BPS)
@@ -174,7 +174,7 @@ class Pool:
 
     def proceeds(self, size: int) -> int:
         """Return the quote received for `size` of base, fee deducted, rounded down."""
-        # x * y = k, with the part of the size that is left after the fee, in basis points.
+        # The pool keeps x * y = k, with the part of the size that is left after the fee, in basis points.
         net = size * (BPS - POOL_FEE_BPS)
         grown = self.base * BPS + net
         return truncate_float24(self.quote * net // grown)
@@ -262,7 +262,7 @@ class Book:
         ]
         self._step = STABLE_LEVEL_STEP if market.is_stable else LEVEL_STEP
         self._ticks_scale = 10**market.price_decimals
-        # By whether takers buy there: until when the levels hold, and the levels.
+        # Each side, by whether takers buy there, with the time until which its levels hold, and the levels.
         self._sides: dict[bool, tuple[int, list[Level]]] = {}
 
     def match(

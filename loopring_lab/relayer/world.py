@@ -409,7 +409,7 @@ def _row(fill: Fill, is_maker: bool) -> Row:
         fee = fill.fee
         storage = fill.taker_storage
         order_hash = fill.taker_hash
-    # What is sold, which is not the token of the fee.
+    # The token that is sold, which is not the token of the fee.
     token = quote if buys else base
     prefix = POOL_PREFIX if fill.venue == POOL else ""
     price = fill.quote * PRICE_SCALE * base.units // (fill.size * quote.units)
@@ -501,9 +501,9 @@ def _irregular(fills: tuple[Fill, ...]) -> list[Row]:
         rows[1] = rows[1]._replace(created_at=in_seconds)
         rows[2] = rows[2]._replace(price="0.0", fee_amount="0")
         rows[3] = rows[3]._replace(size="n/a")
-        # A fee of twice what was received.
+        # This fee is twice what was received.
         twice_paid = _charged(planted[4], 2 * BPS).fee
         rows[4] = rows[4]._replace(fee_amount=str(twice_paid))
-        # A token that the market does not have.
+        # The market does not have this token.
         rows[5] = rows[5]._replace(token_id="999")  # noqa: S106 - no password
     return rows

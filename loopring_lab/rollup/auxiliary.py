@@ -28,10 +28,10 @@ from loopring_lab.rollup.calldata import (
     to_hex,
 )
 
-# Of the words r and s, of v, and of the type of the signature: SignatureUtil.sol.
+# The bytes of the words r and s, of v, and of the type of the signature: SignatureUtil.sol.
 SIGNATURE_BYTES = 66
-# Of each form of `calldata.SUBMIT_BLOCKS`: where its array starts (inside of `bytes` it follows their length and an
-# offset), and whether its entries say that a contract has approved the transaction.
+# Each form of `calldata.SUBMIT_BLOCKS`, with the place where its array starts (inside of `bytes` it follows their
+# length and an offset), and whether its entries say that a contract has approved the transaction.
 FORMS = {
     "8dadd3af": (0, False),
     "66ac492e": (0, True),
@@ -96,7 +96,7 @@ def _entry(words: Words, start: int, has_approvals: bool) -> Entry:
         is_approved = bool(words.word(at, "approval", bits=32))
         at += WORD
     begin, end = words.extent(start + words.offset(at, "data"), "data")
-    # Not copied: entries may name the same bytes.
+    # The bytes are not copied, as several entries may name the same ones.
     content = memoryview(words.call)[begin:end]
     return Entry(slot, is_approved, content, f"{words.where}, transaction {slot}")
 

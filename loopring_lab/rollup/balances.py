@@ -23,8 +23,9 @@ from loopring_lab.rollup import block_frames
 if TYPE_CHECKING:
     from loopring_lab.rollup.blocks import Blocks
 
-# Of each type of transaction that changes balances: account, token, amount, and whether it is added. From the
-# circuits of Loopring/protocols, packages/loopring_v3/circuit/Circuits/*Circuit.h.
+# Each type of transaction that changes balances, with the account, token and amount of every change, and 1 if the
+# amount is added or -1 if not. They are those of the circuits of Loopring/protocols,
+# packages/loopring_v3/circuit/Circuits/*Circuit.h.
 CHANGES = {
     "spot_trade": (
         ("account_a", "sell_a", "fill_a", -1),
@@ -124,7 +125,7 @@ FROM recomputed
 WHERE published IS NOT NULL OR change <> 0
 ORDER BY block, index_in_block, kind, token
 """
-# Every statement, and of each balance the last that is known in the last run, which goes on in the blocks to come.
+# Every statement, and the last known value of each balance in the last run, which goes on in the blocks to come.
 STATEMENTS = """
 SELECT
     block, index_in_block, account, token,
@@ -281,7 +282,7 @@ def _ask(
     accounts: Collection[int],
     carried: pa.Table = NOTHING,
 ) -> pa.Table:
-    # What is carried over stands before all blocks, in the run of the first.
+    # Balances that are carried over stand before all blocks, in the run of the first block.
     run_of = np.concatenate([runs[:1], runs])
     numbers = BEFORE_ALL + np.arange(len(run_of))
     tables: dict[str, pa.Table] = {

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     import duckdb
 
 READ_AT_ONCE = 512  # blocks, some 10 MB of their data
-# By the type of a transaction, the columns of tokens whose balances it changes.
+# Each type of transaction, with the columns of the tokens whose balances it changes.
 TOKENS_OF = {
     "deposit": ("token",),
     "withdrawal": ("token",),
@@ -107,7 +107,7 @@ KIND = Kind(
     same_source="",
 )
 
-# Pairs of two blocks with one number, or of two numbers of one block, of which one arrives. `pairs`: which block
+# Pairs of two blocks with one number, or of two numbers of one block, of which one arrives. `pairs` says which block
 # has which number, as arrived, as held, and as events say.
 REFUSE = """
 WITH
@@ -142,7 +142,7 @@ IS_TOLD_MORE = " OR ".join(
 FILL_IN = ", ".join(
     f"{name} = coalesce(held_blocks.{name}, arrived.{name})" for name in TOLD
 )
-# `arrived`: each block that arrived, with what is known first of it.
+# `arrived` has each block that arrived, with what is known first of it.
 MERGE = f"""
 MERGE INTO held.main.blocks AS held_blocks
 USING (
@@ -166,7 +166,7 @@ SELECT
 FROM held.main.blocks
 ORDER BY timestamp, l1_block, place, sha256
 """
-# Of several contracts of a token the last counts.
+# If a token has several contracts, the last one counts.
 CONTRACTS = "SELECT token_id, address FROM held.main.contracts ORDER BY token_id, rowid"
 LAST_LISTING = "SELECT listing FROM held.main.tokens ORDER BY rowid DESC LIMIT 1"
 RENAME_SOURCE = "UPDATE held.main.source SET name = ?"
@@ -481,7 +481,7 @@ def number(blocks: pa.Table, events: pa.Table) -> list[int | None]:
     ends = _place_of(blocks["merkle_root_after"])
     after = {end: begins[root] for root, end in ends.items() if root in begins}
     before = {begin: end for end, begin in after.items()}
-    # From each known number to the neighbours, and on to theirs, with numbers that no other block has.
+    # Each known number tells those of the neighbours, and they those of theirs, if no other block has the number.
     taken = set(known.values())
     waiting = list(reversed(known))
     while waiting:

@@ -33,7 +33,7 @@ _IDS = (
 NAMES = {name: f"{name}_id" for name in _IDS}
 NAMES["to"] = "to_address"
 NAMES["from_"] = "from_address"
-# Of each amount, the column with its token.
+# Each column of amounts, with the column that has their token.
 TOKEN_OF = {
     "amount": "token_id",
     "balance": "token_id",
@@ -100,9 +100,9 @@ def with_units(frame: pd.DataFrame, tokens: pd.DataFrame) -> pd.DataFrame:
     check_frame("tokens", tokens, {"token_id", "decimals"})
     listed = pd.Index(tokens["token_id"])
     known = tokens["decimals"].fillna(-1).to_numpy(np.int64)
-    # The last is what the code of an unlisted token, -1, finds.
+    # The code of an unlisted token is -1, which finds the last element.
     decimals = np.append(known, -1)
-    # Of a listing's own order, as in frames of trades.
+    # The symbols are in the listing's own order, as in frames of trades.
     symbols = pd.CategoricalDtype(pd.Index(tokens.index, dtype=TEXT))
     columns: dict[str, Any] = {}
     for label, column in frame.items():

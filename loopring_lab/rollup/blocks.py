@@ -19,7 +19,7 @@ from loopring_lab.rollup import balances, block_frames, settled, slots
 from loopring_lab.rollup.calldata import RawBlock
 from loopring_lab.tables.listings import TEXT
 
-# Where transactions name accounts, and the addresses of their owners, if at all.
+# The columns in which each type of transaction names an account, and its owner's address if it names that at all.
 _OWNERS: dict[str, list[tuple[str, str | None]]] = {
     "deposit": [("account", "owner")],
     "withdrawal": [("account", "owner")],
@@ -472,7 +472,7 @@ class Blocks:
         named = pd.concat(parts).sort_values(
             ["account_id", "block", "index_in_block"], kind="stable"
         )
-        # Of each column the first value that is there: the owner may become known later than the account.
+        # Each column gives the first value that it has, as the owner may become known later than the account.
         first = named.groupby("account_id").first()
         frame = block_frames.places(self, first)
         accounts = first.index.to_numpy(np.int64)

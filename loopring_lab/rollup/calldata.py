@@ -31,7 +31,7 @@ SUBMIT_BLOCKS = (
     "53228430",  # bytes, which are the ABI of (uint256 txIndex, bool approved, bytes data)[]
 )
 BLOCK_WORDS = 15  # of a block's head: the members above, the proof in eight words
-# In which word of the head are the parts of variable length, as offsets from the head.
+# The words of the head that say where the parts of variable length are, as offsets from the head.
 PARTS = {"data": 3, "auxiliary data": 13, "off-chain data": 14}
 # ZeroDecompressor.sol: a number of literal bytes, which follow, and a number of zeros after them.
 SEGMENT = struct.Struct(">HH")

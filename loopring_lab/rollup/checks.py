@@ -131,7 +131,7 @@ class _Tally:
     """Counts and problems of each check."""
 
     def __init__(self) -> None:
-        # By check: all that could be compared, and of these what is wrong.
+        # These count, for each check, all that could be compared, and how much of that is wrong.
         self.checked = Counter[str]()
         self.wrong = Counter[str]()
         self.reasons = {name: Counter[str]() for name in CHECKS}
@@ -345,7 +345,7 @@ class _Work:
         self, raw: Any, header: Header, slots: np.ndarray
     ) -> dict[int, Entry] | None:
         """Read and check the auxiliary data of a block; return its entries by slot."""
-        # Without a call around the block, what was beside it is not known.
+        # A block that is held without its call does not tell what was beside it.
         if not raw.form:
             self.tally.cannot("auxiliary", "of which only the block data is held")
             return None

@@ -62,7 +62,7 @@ WORKERS = 4  # requests under way; the rate of 5 a second is reached with answer
 MOST_L1_BLOCKS = 10_000  # in one eth_getLogs: the most that public endpoints answer
 GROWS_AFTER = 8  # answers in a row, until a range that was halved is doubled again
 GAPS_AT_ONCE = 200  # asked for before what was found is committed
-# What is committed together, and so what a kill may cost: seconds of a sync, as a block is some 10 KB.
+# Blocks and bytes that are committed together. A kill may cost these: seconds of a sync, as a block is some 10 KB.
 BATCH_BLOCKS = 200
 BATCH_BYTES = 16 << 20  # of larger blocks, which an endpoint may make up
 
@@ -218,7 +218,7 @@ class Sync:
         for whole_gap in gaps:
             start = max(whole_gap.start, wanted.start)
             gap = range(start, max(start, min(whole_gap.stop, wanted.stop)))
-            # What was not read yet is not asked for here: nobody may want it.
+            # Spans that were not read yet are not asked for here, as it may be that nobody wants them.
             unread = [span for span in _complement(scanned, gap) if span]
             # Spans that touch or overlap are one here, so nothing is asked for twice.
             for read in _complement(unread, gap):
@@ -326,7 +326,7 @@ class Sync:
             for one in contracts
             if listing.get(str(one), {}).get("symbol") in (None, unnamed(one))
         ]
-        # That of ether is 0, and nobody answers there.
+        # The address of ether's contract is 0, and nobody answers there.
         asked = [one for one in unknown if int(contracts[one], 16)]
         calls = [
             Call("eth_call", [{"to": contracts[one], "data": function}, "latest"])

@@ -43,10 +43,10 @@ from loopring_lab.rollup.calldata import HEADER, SELECTOR, SLOT, RawBlock
 from loopring_lab.rollup.events import EXCHANGES, Log, read_log
 
 HINT = "Save it again, or leave it out; batches committed before it stay."
-# What is committed together: it stays in memory until then.
+# Blocks and bytes that are committed together; they stay in memory until then.
 BATCH_BLOCKS = 500
 BATCH_BYTES = 32 << 20
-# Bytes of CSV; a transaction of 30 million gas, at 16 gas a byte, takes 3.8 million in hex.
+# Bytes of a row of CSV; a transaction of 30 million gas, at 16 gas a byte, takes 3.8 million in hex.
 LONGEST_ROW = 4 << 20
 # Bytes of the columns that are read, in a row group of a Parquet file.
 MOST_IN_GROUP = 2 << 30
@@ -179,7 +179,7 @@ class Import:
 
     def _bind(self, file: Path, exchange: str) -> None:
         """Bind the store to the source of a folder, and the exchange of the first block or event."""
-        # What other exchanges have is refused, or skipped, where it is added.
+        # Blocks and events of other exchanges are refused, or skipped, where they are added.
         if file.parent == self._folder or self._exchange not in ("", exchange):
             return
         self._store.bind(_source_of(file, exchange))
@@ -408,7 +408,7 @@ def _columns(names: list[str], where: str) -> list[str]:
 def _call(row: Mapping[str, Any], where: str) -> Call:
     """Read a transaction: a JSON object, or a row of a table."""
     if not _has_succeeded(row, where):
-        # What it would have done did not happen: it submits no block.
+        # A transaction that failed did nothing, so it submits no block.
         return Call(where, b"", True)
     content = row.get(INPUT)
     number = row.get(NUMBER)

@@ -15,7 +15,7 @@ from loopring_lab.rollup import balances, block_frames
 from loopring_lab.rollup.blocks import Blocks
 from loopring_lab.tables.listings import to_utc
 
-# Of each pool its two tokens in their market; then both balances after each transaction that changed one of them.
+# The steps find each pool's two tokens in their market, then both balances after each transaction that changed one.
 STEPS = """
 WITH
 -- Accounts of which AMM updates state the balances of two tokens that have a market.

@@ -204,7 +204,7 @@ class Rpc(Channel):
         for one in answer:
             place = place_of.get(str(one.get("id"))) if isinstance(one, dict) else None
             if place is None:
-                # Nothing that was asked for.
+                # This answers nothing that was asked for.
                 continue
             where = f"{calls[place].method} at {self.server.address}"
             found[place] = _outcome(one, where)
@@ -350,7 +350,7 @@ def refused(refusal: object, endpoint: str, status: int = 200) -> RpcError:
     record = refusal if isinstance(refusal, dict) else {"message": refusal}
     code = record.get("code")
     text = record.get("message")
-    # Untrusted text: cut, and without control characters.
+    # The text is not trusted, so it is cut, and goes without control characters.
     reason = printable(text.rstrip("."), 300) if isinstance(text, str) else ""
     details = [endpoint]
     if isinstance(code, int):

@@ -32,8 +32,8 @@ if TYPE_CHECKING:
 
 QUOTES = ("USDC", "USDT", "DAI", "ETH", "WBTC", "LRC")
 """Quote tokens, first choice first: with this order the names are those of all the exchange's markets and pools."""
-# Ours, as blocks do not number trades. A block has at most 65,535 transactions: the contract holds a `blockSize` in
-# 16 bits. A round number, so that an id is read as block and place at a glance.
+# The numbers of trades are ours, as blocks do not number them. A block has at most 65,535 transactions: the contract
+# holds a `blockSize` in 16 bits. This is a round number, so that an id is read as block and place at a glance.
 ROWS_OF_A_BLOCK = 100_000
 """Trade ids are a block's number times this, plus the place in the block."""
 # The exchange's pools have the accounts 1 to 127 (AmmPools in packages/loopring_v3/deployment_mainnet_v3.6.md of
@@ -45,7 +45,7 @@ RESERVED_FOR_POOLS = 10_000
 """Accounts with ids up to this are pools."""
 
 UNLISTED = pd.DataFrame({"base_token_id": [], "quote_token_id": []})
-# Of a price, in units of its last decimal.
+# The highest price, in units of its last decimal.
 MAX_PRICE = 10**AMOUNT_TYPE.precision - 1
 PARTIES = ("a", "b")  # of a fill: the taker, the maker
 ROLES_OF_PARTIES = [rows.ROLES.index("taker"), rows.ROLES.index("maker")]
@@ -141,7 +141,7 @@ class _Settled(rows.Conversion):
         count = len(fills)
         super().__init__(2 * count, listing)
         self.fills = fills
-        # Of each row the fill that it is a side of.
+        # The fill that each row is a side of.
         self.fill = np.repeat(np.arange(count), 2)
         # Places of takers and makers in turn, where all makers stand behind all takers.
         self.in_turn = pa.array(self.fill + np.tile([0, count], count))
@@ -178,7 +178,7 @@ class _Settled(rows.Conversion):
 
         # Codes: 0 buys, 1 sells.
         side = np.stack([~a_buys, a_buys], axis=1).ravel().astype(np.int8)
-        # Of a token against itself, neither side buys.
+        # If a token is traded against itself, neither side buys.
         is_same = self.sell_a == self.sell_b
         side[is_same[fill]] = -1
         fee_code = self.codes(self.both("fee_token").to_numpy())
@@ -290,7 +290,7 @@ class _Settled(rows.Conversion):
         base_decimals = self.listing.decimals[pairs.base].tolist()
         quote_decimals = self.listing.decimals[pairs.quote].tolist()
         prices: list[int | None] = []
-        # As Python's integers: Arrow divides some long decimals wrong.
+        # Prices are divided as Python's integers, because Arrow divides some long decimals wrong.
         legs = zip(to_integers(paid), to_integers(bought), strict=True)
         for fill, (quote, base) in enumerate(legs):
             is_known = base_decimals[fill] >= 0 and quote_decimals[fill] >= 0

@@ -108,7 +108,7 @@ conditional_mint
     receiver            28  uint32
     to                  32  bytes20
 """
-# In the order of their numbers, which are byte 0 of a transaction: ExchangeData.TransactionType.
+# Types of transactions in the order of their numbers, which are byte 0 of each: ExchangeData.TransactionType.
 KINDS = (
     "noop",
     "deposit",
@@ -176,7 +176,7 @@ FIELDS = _read_layout()
 # types of the factors say so, not the numbers: the largest products are 2^19 x 10^31, of a mantissa, and, with four
 # zeros less, 2^33 x 10^27, of a mantissa times a fee of 14 bits. Both have less than 38 digits.
 FACTOR = pa.decimal128(10, 0)
-# Of 10^0 to 10^31, which an exponent of 5 bits reaches.
+# The powers from 10^0 to 10^31, which an exponent of 5 bits reaches.
 POWERS = with_scale(
     from_integers([10**e for e in range(1 << EXPONENT_BITS)], AMOUNT),
     pa.decimal128(27, 0),

@@ -322,7 +322,7 @@ class Store:
         ranges = begins.cumsum().where(number.notna(), len(held) + 1)
         frame: pd.DataFrame = held.groupby(ranges).agg(**_REPORT).reset_index(drop=True)
         frame["blocks"] = frame["blocks"].astype("int64")
-        # Between ranges, and after the last one, as far as events tell.
+        # Blocks are missing between ranges, and after the last one, as far as events tell.
         missing = frame["first"].shift(-1) - frame["last"] - 1
         known = len(frame["last"].dropna())
         submitted = pc.max(index.events["block_id"]).as_py() or 0
@@ -333,7 +333,7 @@ class Store:
         if first_held > index.first_number:
             frame = _after_gap(frame, index.first_number, first_held)
         for name in ("first_time", "last_time"):
-            # Headers have 32 bits for a time; what a file of somebody else says beyond them is no time.
+            # Headers have 32 bits for a time; a larger number in somebody else's file is no time.
             seconds = frame[name].where(frame[name].between(0, LAST_SECOND))
             times = pd.to_datetime(seconds, unit="s", utc=True)
             frame[name] = times.astype("datetime64[ms, UTC]")

@@ -192,7 +192,7 @@ class BlocksClient:
         start, end = arguments.parse_span(since, until)
         market, fill_type = self._known_market(market, fill_type)
         contents = self._contents
-        # A batch at a time: of one account there are few rows in many blocks.
+        # Blocks are read a batch at a time, as one account has few rows in many blocks.
         parts = []
         held = 0
         with track("trades", progress) as report:

@@ -499,7 +499,7 @@ class Client:
             query = {"accountId": asked}
         answer = self._transport.get("/account", query)
         account = records.read_account(answer, asked)
-        # For `api_key`, which knows a key and not whose it is.
+        # The account is kept for `api_key`, which knows a key and not whose it is.
         self._accounts_by_key[account.x, account.y] = account.account_id
         return account
 

@@ -34,7 +34,7 @@ BUNDLED = {
     "demo": Path(__file__).parents[1] / "relayer" / "demo",
     "sample": Path(__file__).parents[1] / "rollup" / "sample",
 }
-# In folders that earlier versions wrote; `Store` says what to do with them.
+# A file in folders that earlier versions wrote; `Store` says what to do with them.
 MARK_OF_OLD_STORE = "blocks.json"
 
 
@@ -148,7 +148,7 @@ def connect(
     """
     key = hide(api_key)
     del api_key
-    # Wrapped before anything can fail: tracebacks may show variables, and an address may hold a key.
+    # Addresses are wrapped before anything can fail: tracebacks may show variables, and an address may hold a key.
     base_url = None if base_url is None else hide(str(base_url))
     recording = hide_addresses(recording)
     blocks = hide_addresses(blocks)

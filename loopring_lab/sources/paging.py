@@ -37,7 +37,7 @@ PAGE = 50  # rows asked for at once: the most that a relayer sends, by its contr
 # A history that grows as fast as it is read would be read for ever: it ends when it has twice the rows that it
 # had at first, and these more, of which a short history may have many.
 SPARE_ROWS = 2_000
-# As messages call the trades of a fill type, whose names are those of the wire.
+# The fill types, by their names on the wire, with the words by which messages call their trades.
 TRADES_OF = {"amm": "pool trades", "dex": "order-book trades"}
 
 Fetch = Callable[[Params], bytes]

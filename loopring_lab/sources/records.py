@@ -45,7 +45,7 @@ FAILED = "failed"
 UPDATE_STATES = (RECEIVED, PROCESSING, PROCESSED, FAILED)
 FINAL_STATES = (PROCESSED, FAILED)
 MOST_DIGITS = 76  # of an amount: the most that decimal256 holds
-# How errors call what they expected.
+# The words by which errors call what they expected.
 KINDS = {
     str: "text",
     bool: "true or false",
@@ -298,7 +298,7 @@ def read_outside_prices(
         first = _integer(answer, "first")
         every = _integer(answer, "every", 1)
         times.append(first + every * steps)
-        # Whole numbers of milliseconds, and of 10**-12 quote.
+        # Times are whole numbers of milliseconds, and prices of 10**-12 quote.
         prices.append(of_market)
     names = list(bodies)
     lengths = [len(of_market) for of_market in prices[1:]]
@@ -449,7 +449,7 @@ def _refuse(name: str, expected: str, value: object) -> NoReturn:
 
 def _api_key(body: SecretBytes) -> SecretText | None:
     """Return the key in an answer, or None; no error, so that no traceback has a frame with it."""
-    # No name for the answer: a Ctrl-C just then would show it.
+    # The answer gets no name, as a Ctrl-C just then would show it.
     try:
         return cast(
             "SecretText | None", hide(_json_object(body, "apiKey").get("apiKey"))

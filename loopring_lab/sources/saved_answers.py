@@ -38,7 +38,7 @@ HINT = "Save it again, or give another file."
 FOLDER_FILES = "tokens.json, markets.json and trades/<accountId>-<amm or dex>.json"
 FOLDER_HINT = f"Fix or replace the recording; it holds {FOLDER_FILES}."
 HISTORY_NAME = re.compile(r"[0-9]{1,10}-(amm|dex)\.json")
-# In the name of a file: account and fill type of its pages.
+# The account and the fill type of a file's pages, as its name has them.
 HISTORY_FILE = re.compile(r"([0-9]{1,10})-(amm|dex)\.")
 NAME_HINT = "or name the file <accountId>-<amm or dex>.json."
 MARKET = wire.MEMBERS.index("market")
@@ -339,7 +339,7 @@ def bundled_listing(absent: str, used: set[str]) -> tuple[str, str]:
 
     `absent` begins the message otherwise: which listing would have been needed.
     """
-    # Imported late: only a file without a listing needs it.
+    # This is imported late, as only a file without a listing needs it.
     from loopring_lab.relayer.mainnet import MARKETS, TOKENS
 
     names = {name.removeprefix(POOL_PREFIX) for name in used}
@@ -348,7 +348,7 @@ def bundled_listing(absent: str, used: set[str]) -> tuple[str, str]:
         raise LabError(
             f"{absent}, and the package does not bring the market {printable(missing[0], 40)}. {SAVE_LISTING}"
         )
-    # Only what is the exchange's own: the package makes limits and dates up for its world.
+    # The listing has only what is the exchange's own: the package makes limits and dates up for its world.
     tokens = [
         {
             "type": "ERC20" if token.id else "ETH",
