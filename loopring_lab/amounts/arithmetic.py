@@ -45,7 +45,7 @@ WIDEST = pa.decimal256(76, DECIMALS)
 UNIT = Decimal("1e-18")
 LIMIT = Decimal("1e20")
 _BEYOND = Decimal("2e20")
-# Of values that Python made: numbers, texts and missing values may stand side by side.
+# The type of arrays of values that Python made: numbers, texts and missing values may stand side by side.
 OBJECTS = np.dtype(object)
 FITS = "an amount has at most 20 digits before the point and 18 after it"
 
@@ -56,7 +56,7 @@ _FLOOR = Context(prec=160, rounding=ROUND_FLOOR, traps=[InvalidOperation])
 # 38 digits are what an amount holds. Digits below its unit raise an error; those of a float are cut.
 _STORED = Context(prec=38, traps=[Inexact, InvalidOperation])
 _STORED_FLOAT = Context(prec=38, rounding=ROUND_DOWN, traps=[InvalidOperation])
-# Holds the shortest decimal of any float from one unit on: 17 digits, the first no lower than the 18th place.
+# This type holds the shortest decimal of any float from one unit on: 17 digits, the first no lower than the 18th place.
 _FLOATS = pa.decimal256(76, 38)
 
 
@@ -99,7 +99,7 @@ def to_decimal(value: Any) -> Decimal | None:
 
 def from_values(values: Any) -> pa.Array:
     """Convert an array, or a list of numbers, texts and missing values."""
-    # In its own type at first: pyarrow's casts of decimals are wrong for some values.
+    # An array keeps its own type at first, as pyarrow's casts of decimals are wrong for some values.
     if getattr(values, "dtype", OBJECTS) != OBJECTS:
         values = pa.array(values, from_pandas=True)
     if isinstance(values, (pa.Array, pa.ChunkedArray)):
@@ -107,7 +107,7 @@ def from_values(values: Any) -> pa.Array:
     try:
         return pa.array(values, AMOUNT_TYPE, from_pandas=True)
     except (pa.ArrowException, OverflowError):
-        # Floats, texts, or a number that does not fit, which the error names.
+        # These are floats, texts, or a number that does not fit, which the error names.
         return pa.array([to_decimal(value) for value in values], AMOUNT_TYPE)
 
 
@@ -121,7 +121,7 @@ def from_arrow(values: pa.Array | pa.ChunkedArray) -> pa.Array:
     if pa.types.is_decimal(array.type):
         return checked(array)
     if pa.types.is_floating(array.type):
-        # What is too small or too large for these decimals is taken one by one below.
+        # If a float is too small or too large for these decimals, all are converted one by one below.
         with suppress(pa.ArrowInvalid):
             return checked(rescale(_shortest(array), WIDEST, truncate=True))
     return pa.array([to_decimal(value) for value in array.to_pylist()], AMOUNT_TYPE)
@@ -251,7 +251,7 @@ def _units(amounts: pa.Array) -> list[int | None]:
     return to_integers(amounts.cast(WIDE))
 
 
-# By the names of Python's operators. Quotients and remainders of zero are missing.
+# Operations by the names of Python's operators. Quotients and remainders of zero are missing.
 OPERATIONS = {
     "add": partial(_fitting, pc.add),
     "sub": partial(_fitting, pc.subtract),
@@ -323,7 +323,7 @@ def compare(
         return never
     within_reach = max(min(number, _BEYOND), _BEYOND.copy_negate())
     below = within_reach.quantize(UNIT, context=_FLOOR)
-    # What lies between two amounts, or beyond all of them, is compared by an amount below it.
+    # A number that lies between two amounts, or beyond all of them, is compared by an amount below it.
     if below != number:
         if name in ("equal", "not_equal"):
             return never

@@ -224,7 +224,7 @@ def readable(
     visible = frame
     gap = None
     if len(frame) > rows:
-        # Of an odd number, the head has one more.
+        # If the number of rows is odd, the head has one more.
         tail = rows // 2
         head = rows - tail
         visible = pd.concat([frame.head(head), frame.tail(tail)])
@@ -291,7 +291,7 @@ def text_columns(
     is_numbers = pd.api.types.is_integer_dtype(index.dtype)
     if index.nlevels == 1 and index.name is None and is_numbers:
         levels = []
-    # By place, as names may occur twice.
+    # Columns are taken by their place, as names may occur twice.
     values = [frame.iloc[:, n] for n in range(frame.shape[1])]
     series = levels + values
     described = describe([one.name for one in series])
@@ -409,7 +409,7 @@ def only_column(frame: pd.DataFrame, name: str) -> pd.Series:
 
 def is_missing(value: Any) -> bool:
     """Tell whether a value of any kind stands for none."""
-    # Of a list, pandas says for each element whether it is missing.
+    # For a list, pandas would say of each element whether it is missing.
     is_scalar = pd.api.types.is_scalar(value)
     return bool(is_scalar and pd.isna(value))
 
@@ -650,7 +650,7 @@ def _format_float(value: float, float_format: str) -> tuple[str, str]:
     if value and not text.strip("-0.%"):
         smallest = "0.1%" if "%" in text else "0.01"
         text = f"<{smallest}" if value > 0 else f">-{smallest}"
-    # What is told by pointing at it is the same in every run.
+    # The digits that a reader sees by pointing at the number are the same in every run.
     told = repr(float(f"{value:.{FLOAT_DIGITS}g}"))
     is_told = "%" not in text and text.replace(",", "") == told
     return text, "" if is_told else told
@@ -659,7 +659,7 @@ def _format_float(value: float, float_format: str) -> tuple[str, str]:
 def _short(text: str) -> tuple[str, str]:
     """Shorten hashes and very long texts; what is not printed is escaped, so that rows keep their lines."""
     if not text.isprintable():
-        # As Python writes them, without the quotes.
+        # Such letters are shown as Python writes them, without the quotes.
         letters = [one if one.isprintable() else repr(one)[1:-1] for one in text]
         text = "".join(letters)
     # The ends of a hash are what people compare.

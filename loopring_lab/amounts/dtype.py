@@ -34,7 +34,7 @@ from loopring_lab.errors import AmountError
 # `_values_for_json`, and `_create_arithmetic_method` and `_create_comparison_method` of `ExtensionScalarOpsMixin`.
 # From pandas' own arrays, `_groupby_op` and `_groupby_quantile` are called.
 
-# What values are for arithmetic, by pandas' names of what an array holds; others are no numbers.
+# The kinds of values in arithmetic, by pandas' names of what an array holds; values of other names are no numbers.
 _KINDS = {
     "integer": "integer",
     "boolean": "integer",
@@ -97,11 +97,11 @@ class AmountDtype(ExtensionDtype):
 
     name = "amount"
     type = Amount
-    # That of floats: what looks for numbers, such as writers of SQL, finds some.
+    # This is the kind of floats, so that code that looks for numbers, such as writers of SQL, finds some.
     kind = "f"
     na_value = np.nan
     itemsize = 16
-    # What NumPy makes of this type, for example where seaborn labels sizes: floats, in the byte order that no column
+    # NumPy makes floats of this type, for example where seaborn labels sizes. They are in the byte order that no column
     # has, so that no comparison of types takes amounts for floats.
     __numpy_dtype__ = np.dtype("float64").newbyteorder()
     _is_numeric = True
@@ -177,7 +177,7 @@ class AmountArray(ExtensionScalarOpsMixin, ExtensionArray):  # type: ignore[misc
 
     __repr__ = also_unfinished(ExtensionArray.__repr__)
 
-    # ---- What every extension array has
+    # ---- Members that every extension array has
 
     @classmethod
     def _from_sequence(
@@ -187,7 +187,7 @@ class AmountArray(ExtensionScalarOpsMixin, ExtensionArray):  # type: ignore[misc
     ) -> AmountArray:
         return cls(scalars if hasattr(scalars, "__len__") else list(scalars))
 
-    # What pandas asks for when it reads a CSV file.
+    # pandas calls this when it reads a CSV file.
     _from_sequence_of_strings = _from_sequence
 
     @classmethod
@@ -420,7 +420,7 @@ class AmountArray(ExtensionScalarOpsMixin, ExtensionArray):  # type: ignore[misc
             except AmountError:
                 # No amount equals it.
                 continue
-            # Nor one that the digits of a float were cut for.
+            # A float equals no amount either if its digits were cut to make one.
             if amount == arithmetic.to_number(value):
                 known.append(amount)
         found = pc.is_in(self._decimals, pa.array(known, AMOUNT_TYPE))
@@ -515,7 +515,7 @@ class AmountArray(ExtensionScalarOpsMixin, ExtensionArray):  # type: ignore[misc
                 return arithmetic.compare_arrays(self._decimals, theirs, kernel)
             return self._compare_each(name, other)
         except AmountError:
-            # What is no number differs from every amount, and comes neither before nor after one.
+            # A value that is no number differs from every amount, and comes neither before nor after one.
             if name in ("eq", "ne"):
                 return np.full(len(self), name == "ne")
         raise TypeError(
@@ -535,7 +535,7 @@ class AmountArray(ExtensionScalarOpsMixin, ExtensionArray):  # type: ignore[misc
             try:
                 number = arithmetic.to_number(other)
             except AmountError:
-                # What is no number differs like a missing one, and has no order.
+                # A value that is no number differs, as a missing one does, and has no order.
                 if name not in ("eq", "ne"):
                     raise
             is_known = amount is not None and number is not None
@@ -582,7 +582,7 @@ class AmountArray(ExtensionScalarOpsMixin, ExtensionArray):  # type: ignore[misc
         skipna: bool = True,
         **_: Any,
     ) -> Any:
-        # As one group of all rows.
+        # All rows are reduced as one group.
         ids = np.zeros(len(self), np.intp)
         return self._groupby_op(
             how=name,

@@ -55,7 +55,7 @@ class Amount(Decimal):
     (Amount('2.5'), np.float64(2.25), True)
     """
 
-    # As small as a Decimal: a column may become a list of a million of these.
+    # An amount is as small as a Decimal, because a column may become a list of a million of these.
     __slots__ = ()
 
     def __str__(self) -> str:
@@ -144,7 +144,7 @@ def _define_operator(
         is_defined = right != 0 or name not in ("mod", "floordiv")
         if name in _OPERATIONS and isinstance(other, exact_with) and is_defined:
             return Amount(_OPERATIONS[name](Decimal(left), Decimal(right)))
-        # As of columns: division by zero is inf or nan, without a warning.
+        # As for columns, division by zero is inf or nan, without a warning.
         with np.errstate(all="ignore"):
             return compute(np.float64(left), np.float64(right))
 
@@ -162,7 +162,7 @@ def _define_comparison(name: str) -> None:
         other = _python_number(other)
         # Decimal would compare the float's binary value: 0.1 would be more than a tenth.
         if isinstance(other, float):
-            # As of columns: what is missing differs from everything, and has no order.
+            # As for columns, a missing value differs from everything, and has no order.
             if other != other:
                 return name == "__ne__"
             other = Decimal(repr(other))

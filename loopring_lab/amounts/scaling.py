@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from loopring_lab.bounded import parse_integer, shown
 from loopring_lab.errors import AmountError
 
-# Of a token; the registered ones have 18 at most, and an amount of 96 bits has 29 digits.
+# The most decimals of a token; the registered ones have 18 at most, and an amount of 96 bits has 29 digits.
 MAX_DECIMALS = 30
 # Digits after the point that a cast of pyarrow removes without wrong last digits (tried).
 DIGITS_AT_ONCE = 9
@@ -86,7 +86,7 @@ def to_smallest(
     """Scale units of the token to its smallest units."""
     found = pa.nulls(len(amounts), WHOLE)
     for places in np.unique(decimals).tolist():
-        # Tokens of one number of decimals at a time: a column of Arrow has one scale.
+        # Tokens with the same number of decimals are scaled together, because a column of Arrow has one scale.
         is_of_these = pa.array(decimals == places)
         some = pc.if_else(is_of_these, amounts, pa.scalar(None, amounts.type))
         convert = partial(
@@ -119,7 +119,7 @@ def _scale_short(
 ) -> pa.Array | None:
     """Scale smallest units of all tokens in one multiplication; None where that cannot hold them all."""
     places = to.scale - decimals
-    # Of unknown tokens the decimals are -1.
+    # Unknown tokens have -1 as their decimals.
     known = places[decimals >= 0]
     if known.min(initial=0) < 0 or known.max(initial=0) >= len(POWERS):
         return None
@@ -182,10 +182,10 @@ def rescale(
     """Cast decimals to a decimal type exactly, which pyarrow's own casts are not for all values."""
     added = to.scale - array.type.scale
     if added > 0:
-        # pyarrow multiplies modulo 2**128 or 2**256. What is too large for `to` is found before that.
+        # pyarrow multiplies modulo 2**128 or 2**256. A number that is too large for `to` is found before that.
         digits = max(to.precision - added, 1)
         array = array.cast(pa.decimal256(digits, array.type.scale))
-    # Of more digits than these at a time, pyarrow's division is wrong for some values.
+    # pyarrow's division is wrong for some values if it removes more digits than these at a time.
     while array.type.scale > to.scale:
         places = max(array.type.scale - DIGITS_AT_ONCE, to.scale)
         array = array.cast(pa.decimal256(76, places), safe=not truncate)
@@ -295,7 +295,7 @@ def parse_integers(values: Iterable[Any], token: TokenName) -> pa.Array:
         )
     numbered = enumerate(values)
     texts = [_integer_text(value, position, token) for position, value in numbered]
-    # As text, which Arrow reads exactly; it has at most 76 digits.
+    # Arrow reads numbers exactly from text; they have at most 76 digits.
     return pa.array(texts, pa.string()).cast(WHOLE)
 
 

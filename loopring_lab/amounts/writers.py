@@ -11,7 +11,7 @@ import pandas as pd
 from loopring_lab.amounts.dtype import AmountDtype
 from loopring_lab.errors import AmountError
 
-# Whether each of them writes all digits with the options that it is called with.
+# Each function tells whether that writer writes all digits with the options that it is called with.
 _WRITES_DIGITS: dict[str, Callable[[Mapping[str, Any]], bool]] = {
     "to_csv": lambda options: options.get("float_format") is None,
     "to_excel": lambda options: False,

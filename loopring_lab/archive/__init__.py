@@ -333,7 +333,7 @@ class Archive:
         0       10001       dex     1      True
         1       10002       dex     1      True
         """
-        # Here, as most archives are of relayers, and reading blocks takes modules of its own.
+        # These are imported only here, as most archives are of relayers, and reading blocks takes modules of its own.
         from loopring_lab.archive import from_blocks
         from loopring_lab.rollup import Store
 

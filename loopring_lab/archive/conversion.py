@@ -112,7 +112,7 @@ def _typed(pages: Sequence[Page], lookup: MarketLookup) -> pa.Table:
     typed = rows.convert(batch, fill_types, lookup)
     frame = tables.assemble(typed, lookup)
     table = as_stored(portable(frame))
-    # What is known of pages, for each of their rows.
+    # The account and the time of each page are repeated for each of its rows.
     account = [page.key[0] for page in pages]
     moment = [page.retrieved_at for page in pages]
     accounts = pa.array(np.repeat(account, batch.counts), pa.int64())
@@ -141,7 +141,7 @@ def to_frame(table: pa.Table, listing: ListingSnapshot) -> pd.DataFrame:
         known = {None, *words[name]}
         words[name] += sorted(found - known)
     if listing.is_of_blocks:
-        # As `rollup.settled` has them: by place in the blocks, the taker's row of a fill before the maker's.
+        # Rows are sorted as in `rollup.settled`: by place in the blocks, the taker's row of a fill before the maker's.
         order = [("trade_id", "ascending"), ("role", "descending")]
         table = table.sort_by(order)
     for name, listed in words.items():

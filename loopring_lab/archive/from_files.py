@@ -35,8 +35,8 @@ from loopring_lab.tables.har import Har
 from loopring_lab.tables.listings import MarketLookup
 
 ENDINGS = (".json", ".jsonl", ".ndjson", ".har")
-# Of the columns of a transaction: those of some 120,000 rows, of which DuckDB makes a group (122,880). Smaller ones
-# left a file of twice the size, and larger ones take more than 0.5 GB.
+# The bytes of a transaction's columns: those of some 120,000 rows, of which DuckDB makes a group (122,880). Smaller
+# transactions left a file of twice the size, and larger ones take more than 0.5 GB.
 BATCH_BYTES = 52 << 20
 
 _HINT = "Save it again; the other files are imported."
@@ -73,7 +73,7 @@ def import_pages(
             # A HAR file's requests say whose rows a page has; other pages say it themselves.
             saved = har.pages if har else read_pages(file, _HINT)
             try:
-                # What cannot be read, such as a link to itself, is refused before its time is asked for.
+                # A file that cannot be read, such as a link to itself, is refused before we ask when it was modified.
                 for key, batch in histories(printable(file.name), saved, *asked):
                     yield Page(key, batch, _modified(file))
             except UnexpectedAnswer as error:
@@ -99,7 +99,7 @@ def import_pages(
                 faults.append(error)
                 continue
             rows += len(found.rows)
-            # Expected are as many rows in each file as in those begun.
+            # Each file is expected to have as many rows as those begun have on average.
             progress(rows, rows * len(files) // begun)
     for fault in faults:
         raise fault
@@ -152,7 +152,7 @@ def _origin_of(
 
 def _home_of(file: Path) -> Path:
     """Return what says where a file is from: its folder, or a HAR file itself."""
-    # What cannot be read is named when its pages are.
+    # A file that cannot be read is named in an error later, when its pages are read.
     with contextlib.suppress(UnexpectedAnswer):
         if is_har(file, _HINT):
             return file
@@ -187,7 +187,7 @@ def _origin(
 
     `markets` reads which markets its trades have, where that has to be known.
     """
-    # In full, because the current folder has a name and a folder above only then.
+    # The path is made absolute, because the current folder has a name and a folder above only then.
     folder = Path(os.path.abspath(home.parent if har else home))  # noqa: PTH100
     places = (folder, folder.parent)
     bound = archive.source()

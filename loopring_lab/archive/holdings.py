@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     import duckdb
 
 TIMES = ("first", "last", "synced_at", "checked_at")
-# Of columns that would have another type where they are empty or full, or that come in another one.
+# The types of columns that would have another type where they are empty or full, or that come in another one.
 DTYPES: dict[str, Any] = {
     **dict.fromkeys(TIMES, "datetime64[ms, UTC]"),
     "fill_type": "object",
@@ -86,7 +86,7 @@ FULL JOIN counted USING (account_id, fill_type)
 CROSS JOIN imports
 ORDER BY account_id, fill_type
 """
-# What paging needs to tell whether a row is held: see `tables.identity`. The note of a row that is not a trade
+# The values by which paging tells whether a row is held: see `tables.identity`. The note of a row that is not a trade
 # has its text.
 IDENTITIES = """
 SELECT trade_id, side, order_hash,
@@ -96,10 +96,10 @@ SELECT trade_id, side, order_hash,
 FROM held.main.rows
 WHERE version = 1 AND account_id = ? AND fill_type = ?
 """
-# How many rows held the source no longer listed when it counted last.
+# The number of rows held that the source no longer listed when it counted last.
 GONE = "SELECT coalesce(arg_max(gone, rowid), 0) FROM held.main.syncs WHERE account_id = ? AND fill_type = ?"
-# Later records keep what they do not say. What saved pages count (without requests) may be old: it is stored only if
-# it is more than was known. Times are milliseconds.
+# A later record that leaves a value out keeps the earlier one. The count of saved pages (without requests) may be old:
+# it is stored only if it is more than was known. Times are milliseconds.
 ADD_COUNT = """
 INSERT INTO held.main.syncs
 SELECT $account_id,
@@ -114,14 +114,14 @@ WHERE account_id = $account_id AND fill_type = $fill_type
 HAVING $requests > 0 OR count(*) = 0 OR $total > arg_max(total + coalesce(gone, 0), rowid)
 """
 LISTING = "SELECT tokens, markets, epoch_ms(retrieved_at) FROM held.main.listings ORDER BY rowid DESC LIMIT 1"
-# Of tokens alone, as markets change more often; none where these tokens were compared before.
+# Earlier listings by their tokens alone, as markets change more often; none where these tokens were compared before.
 EARLIER_TOKENS = """
 SELECT tokens, strftime(min(retrieved_at), '%Y-%m-%d')
 FROM held.main.listings
 WHERE NOT EXISTS (FROM held.main.listings WHERE tokens = $1)
 GROUP BY tokens
 """
-# When it was retrieved makes no difference.
+# A listing that differs only in when it was retrieved is not added again.
 ADD_LISTING = """
 INSERT INTO held.main.listings
 SELECT

@@ -12,8 +12,8 @@ from loopring_lab.columns import TRADES
 if TYPE_CHECKING:
     import duckdb
 
-# What makes two rows versions of one trade; of rows without any identity, it is their text. Nulls inside a row
-# value are equal to one another.
+# Rows with the same value here are versions of one trade; for rows without any identity, it is their text. Nulls inside
+# a row value are equal to one another.
 TRADE = (
     "row(account_id, fill_type, trade_id, side, order_hash, "
     "CASE WHEN coalesce(CAST(trade_id AS VARCHAR), side, order_hash) IS NULL THEN verbatim END) AS trade"
@@ -45,15 +45,15 @@ SELECT *,
     $imported AS imported
 FROM sent
 """
-# What was sent, with its place.
+# The rows that were sent, each with its place.
 ARRIVE = f"""
 CREATE TEMP TABLE arrived AS
 SELECT *, {TRADE},
     row_number() OVER () AS place
 FROM sent
 """
-# Which contents of a trade are current after a transaction that brings some of it. What was read last is all that
-# was received at one moment; a trade that is listed twice in it has two current contents.
+# This decides which contents of a trade are current after a transaction that brings some of them. The contents read
+# last are all those that were received at one moment; a trade that is listed twice among them has two current contents.
 #
 #   transaction | a sync has seen the trade before | current afterwards
 #   ------------+----------------------------------+-----------------------------

@@ -22,10 +22,10 @@ from loopring_lab.errors import ArchiveError, DamagedArchive, DiskRefused, LabEr
 if TYPE_CHECKING:
     import duckdb
 
-# Of a group in an exported file, so that readers of a time skip most of a large one, for 7 % more bytes; streams hand
-# over as many at once.
+# The rows of a group in an exported file: a reader who wants one period skips most of a large file, which has 7 % more
+# bytes for it; streams hand over as many at once.
 ROWS_AT_ONCE = 1 << 16
-# Begins the name of the folder of an export that is not finished.
+# The name of the folder of an export that is not finished begins with this.
 UNFINISHED = "loopring-lab-export-"
 
 
@@ -109,7 +109,7 @@ def query(file: StoredFile, sql: str) -> pd.DataFrame:
     try:
         sql.encode()
     except (AttributeError, ValueError):
-        # Also half of a surrogate pair, which is no text to DuckDB.
+        # Half of a surrogate pair is refused as well, as it is no text to DuckDB.
         raise LabError(
             "query: expected SQL as text. Give a SELECT, such as 'SELECT count(*) FROM trades'."
         ) from None
@@ -200,7 +200,7 @@ def export(file: StoredFile, folder: Path, wanted: RowFilter) -> int:
                 f"{folder}: is there already. Give a folder that does not exist yet."
             )
         folder.parent.mkdir(parents=True, exist_ok=True)
-        # Whole or not at all: it gets its name when everything is written.
+        # The folder is written whole or not at all: it gets its name when everything is written.
         partial = session.unfinished(folder.parent, UNFINISHED)
         with partial as place, file.reading() as connection:
             written = place / "trades"
@@ -214,12 +214,12 @@ def export(file: StoredFile, folder: Path, wanted: RowFilter) -> int:
                     compression="zstd", write_page_checksum=True
                 ),
                 max_rows_per_group=ROWS_AT_ONCE,
-                # No limit: years and accounts are as many as they are.
+                # This is no limit in practice: there may be any number of years and accounts.
                 max_partitions=1 << 24,
                 use_threads=False,
                 file_visitor=lambda one: counts.append(one.metadata.num_rows),
             )
-            # Of no rows, no file and no folder is written.
+            # If there are no rows, no file and no folder is written.
             if not counts:
                 raise LabError(
                     f"{folder}: no trades are selected, so that nothing is exported. Change since=, until= or "

@@ -47,9 +47,9 @@ CREATE TABLE held.listings (
     retrieved_at TIMESTAMPTZ NOT NULL
 );
 """
-# How many rows of a history the source counted, the latest record last. `gone` is the number held that it no
-# longer lists; `requests` is 0 of saved pages; `checked_at` is given where every page was read. The last record
-# of a history says all that is known of it.
+# The number of rows of a history that the source counted, the latest record last. `gone` is the number held that it no
+# longer lists; `requests` is 0 for saved pages; `checked_at` is given where every page was read. The last record of a
+# history says all that is known of it.
 SYNCS = """
 CREATE TABLE held.syncs (
     account_id BIGINT NOT NULL,
@@ -69,7 +69,7 @@ CREATE TABLE held.blocks (
     imported_at TIMESTAMPTZ NOT NULL
 );
 """
-# For other programs, which open the file under another name than `held`; nothing here reads it.
+# This view is for other programs, which open the file under another name than `held`; nothing here reads it.
 VIEW = f"CREATE VIEW held.trades AS SELECT {SHOWN} FROM rows WHERE current;"
 TABLES = ("source", "rows", "listings", "syncs", "blocks")
 

@@ -20,7 +20,8 @@ from loopring_lab.sources.saved_answers import Contents, count_stated
 from loopring_lab.tables import wire
 from loopring_lab.tables.wire import HistoryKey
 
-# Of a transaction, which takes some 20 ms however few rows it has; a kill loses what was read since the last one.
+# Limits of a transaction, which takes some 20 ms however few rows it has; a kill loses what was read since the last
+# one.
 BATCH_PAGES = 20_000 // PAGE
 BATCH_SECONDS = 5.0
 BATCH_BYTES = 52 << 20  # of a recording's columns of text: some 120,000 rows
@@ -101,7 +102,7 @@ def sync_recording(
         holdings.store_listing(connection, file, listing, lookup)
     errors: list[LabError] = []
     rows = 0
-    # In groups, as each transaction and each conversion has a cost of its own.
+    # Histories are added in groups, as each transaction and each conversion has a cost of its own.
     groups = wire.group(keys, lambda key: _bytes_of(saved, key), BATCH_BYTES)
     with track("trades", progress) as report:
         for group in groups:

@@ -47,7 +47,7 @@ MARK_PLACE = 8
 # Logs that DuckDB makes beside a file, and its folder for what does not fit into memory.
 LOGS = (".wal", ".wal.checkpoint", ".wal.recovery")
 BESIDE = (*LOGS, ".tmp")
-# How a log begins: it names itself, its version, the 16 bytes of the file's identity and the number of the file's
+# The beginning of a log: it names itself, its version, the 16 bytes of the file's identity and the number of the file's
 # checkpoint, the last two in varints. DuckDB compares them with the file, but takes any other beginning for no log.
 LOG_START = b"\x64\x00\x62\x65\x00\x02\x66\x00\x10"
 LOG_HEADER = re.compile(
@@ -80,7 +80,7 @@ ATTACH = """
 SET GLOBAL TimeZone = 'UTC'; SET enable_progress_bar = false; PRAGMA disable_checkpoint_on_shutdown;
 ATTACH '{path}' AS held (TYPE duckdb, {mode}); SET enable_external_access = false; SET lock_configuration = true
 """
-# What the file is, and the one source that it is bound to.
+# This table says what the file is, and which one source it is bound to.
 SOURCE_TABLE = """
 CREATE TABLE held.source (
     format INTEGER NOT NULL, kind VARCHAR NOT NULL,
@@ -109,12 +109,12 @@ COPIED_AT_ONCE = 4_096
 _BUSY = re.compile(
     r"Unique file handle conflict|Conflicting lock(?:.*PID (\d+))?", re.DOTALL
 )
-# What a block or an entry of the log brings about that is not as it was written.
+# DuckDB's errors about a block, or an entry of the log, that is not as it was written.
 _DAMAGE = (
     r"^Corrupt|^Failure while replaying WAL"
     r"|^(Serialization|INTERNAL|FATAL) Error|^IO Error: .*(checksum|orrupt|read enough|WAL\b)"
 )
-# What DuckDB's errors say, and the error that says it to a user. Any other is passed on in DuckDB's words.
+# Each of DuckDB's messages, with the error that a user gets. Any other is passed on in DuckDB's words.
 _WORDS: tuple[tuple[str, type[ArchiveError], str], ...] = (
     ("WAL checkpoint iteration does not match", NotAnArchive,
      "the log beside it (.wal) is older than the file. Nothing was changed. Move the log away, or put the file back "
@@ -328,7 +328,7 @@ class StoredFile:
             self._join_source(connection, source)
             yield connection
             connection.commit()
-            # What is in the log becomes a part of the file, so that whoever copies or moves it has all.
+            # The contents of the log become a part of the file, so that whoever copies or moves the file has all.
             connection.execute("CHECKPOINT held")
             self._writable = self.stamp()
 
@@ -342,7 +342,7 @@ class StoredFile:
                 )
         try:
             target.path.parent.mkdir(parents=True, exist_ok=True)
-            # Whole or not at all: it gets its name when everything is written.
+            # The copy is written whole or not at all: it gets its name when everything is written.
             folder = tempfile.TemporaryDirectory(
                 prefix=f"{target.path.name[:40]}.", dir=target.path.parent
             )
@@ -444,7 +444,7 @@ class StoredFile:
         try:
             path = str(self.path).replace("'", "''")
             connection.execute(ATTACH.format(path=path, mode=mode))
-            # A tenth of the time of reading an account, so only once for a state of the file.
+            # This takes a tenth of the time of reading an account, so it is done only once for a state of the file.
             if mode == "READ_ONLY" and self._readable != self.stamp():
                 self._check(connection, catalogue(connection))
                 self._readable = self.stamp()
@@ -507,7 +507,7 @@ class StoredFile:
             raise errors.DamagedArchive(
                 f"{shown}: the log of the last transactions {problem}. {hint}"
             )
-        # Only now, as whoever creates a file writes its log later.
+        # We look for the file only now, as whoever creates a file writes its log later.
         if facts.st_size and not self.exists():
             raise NotAnArchive(
                 f"{shown}: a log is here without its file. Nothing was changed. Put its file back beside it, or move "

@@ -23,7 +23,7 @@ from loopring_lab.errors import AmountError
 
 AMOUNTS = tuple(name for name, column in TRADES.items() if column.sql == "HUGEINT")
 TIMESTAMP = ARROW["time"]
-# How DuckDB marks a HUGEINT in Arrow: 16 bytes, lowest first.
+# DuckDB's mark of a HUGEINT in Arrow: 16 bytes, lowest first.
 HUGEINT = pa.opaque(pa.binary(16), "hugeint", "DuckDB")
 # The types of columns in queries; frames may hold them as others, such as numbers read from a CSV as floats. After
 # those of trades come those that results and balances have beside them.

@@ -21,7 +21,7 @@ DAY = 86_400 * SECOND
 FIXED = {"s": SECOND, "min": 60 * SECOND, "h": 3600 * SECOND, "d": DAY, "w": 7 * DAY}
 MONTHS = {"mo": 1, "q": 3, "y": 12}
 
-# DuckDB's other name of HUGEINT: of a column of somebody's own, as HUGEINTs in queries are amounts in 1e-18.
+# DuckDB's other name of HUGEINT, used for a column of somebody's own, as HUGEINTs in queries are amounts in 1e-18.
 WHOLE_NUMBER = "INT128"
 # A key of all rows, which answers leave out: with it no list of keys is empty.
 EVERYTHING = "everything"
@@ -84,7 +84,7 @@ def period_sql(every: str) -> str:
     _, unit = count_and_unit(every)
     # Weeks begin on a Monday; other periods are counted from the beginning of 1970.
     origin = "1970-01-05" if unit == "w" else "1970-01-01"
-    # Counted without a time zone, as that of somebody else's connection need not be UTC.
+    # Periods are counted without a time zone, as that of somebody else's connection need not be UTC.
     utc = "make_timestamp(epoch_us(created_at::TIMESTAMPTZ))"
     bucket = f"time_bucket({length_sql(every)}, {utc}, TIMESTAMP '{origin}')"
     return f"to_timestamp(epoch({bucket}))"

@@ -39,7 +39,7 @@ class HasAnswers(Protocol[FrameT_co]):
     def query(self, sql: str) -> FrameT_co: ...
 
 
-# What calls take: the answer is a frame of the same kind, that of an archive a pandas frame.
+# The trades that calls take: the answer is a frame of the same kind, and for an archive a pandas frame.
 Trades: TypeAlias = FrameT | HasAnswers[FrameT]
 
 # Kinds of columns that pandas groups by and Arrow does not: they are grouped by their text.
@@ -72,7 +72,7 @@ class Given(ABC, Generic[FrameT]):
         # Errors begin with it, such as lab.fees.summary, or lab.fees.in_token: prices=.
         self.caller = caller
 
-    # What questions ask of it
+    # Members that questions use
 
     @cached_property
     def names(self) -> list[Any]:
@@ -151,7 +151,7 @@ class Given(ABC, Generic[FrameT]):
     def like(self, table: pa.Table) -> FrameT:
         """Convert an answer to a frame of the same kind."""
 
-    # What differs by kind
+    # Members that differ by kind
 
     def _names(self) -> list[Any]:
         return list(self.frame.columns)
@@ -247,7 +247,7 @@ class Pandas(InMemory[pd.DataFrame]):
         texts = _with_text_for_intervals(self.frame[names])
         try:
             table = pa.Table.from_pandas(texts, preserve_index=False)
-        # Of sparse columns Arrow raises Python's own TypeError.
+        # Arrow raises Python's own TypeError for sparse columns.
         except (pa.ArrowInvalid, TypeError, pa.ArrowNotImplementedError) as error:
             reason = "; ".join(map(str, error.args)).rstrip(".")
             raise LabError(
@@ -261,7 +261,7 @@ class Pandas(InMemory[pd.DataFrame]):
         taken: pd.DataFrame = self.frame[shown].take(rows)
         new = frames.to_pandas(added)
         for name in new:
-            # What was a category stays one, such as the role of a fill.
+            # A column of categories stays one, such as the role of a fill.
             if name in taken and isinstance(taken[name].dtype, pd.CategoricalDtype):
                 new[name] = new[name].astype("category")
         result = taken.assign(**{str(name): new[name].array for name in new})

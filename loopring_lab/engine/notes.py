@@ -9,9 +9,10 @@ import pyarrow as pa
 
 Answer = TypeVar("Answer")
 
-# A column of answers that never reaches the user: of how many fills in all of the trades both sides are counted.
+# A column of answers that never reaches the user: it says of how many fills, in all of the trades, both sides are
+# counted.
 BOTH_SIDES = "both sides of all trades"
-# Another one: how many fills count nowhere, as their taker or their venue is unknown.
+# Another such column: the number of fills that count nowhere, as their taker or their venue is unknown.
 LEFT_OUT = "fills left out"
 
 

@@ -138,7 +138,7 @@ def medians_by_counting(keys: Keys, columns: Sequence[str]) -> str:
     same = keys.same("l", "s", "name")
     # Not a number is above all others in DuckDB.
     step = "coalesce(round(value, 2), 'NaN'::DOUBLE)"
-    # Of an even number of values the two in the middle count, else one; where all are unknown, one of these.
+    # If the number of values is even, the two in the middle count, else one; where all are unknown, one of these.
     is_middle = "up_to >= (known + 1) // 2 AND up_to - values < (known + 2) // 2"
     return f"""
 -- the median of each column

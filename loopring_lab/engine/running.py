@@ -76,7 +76,7 @@ def ask_in_memory(
     with opened(question.caller, inputs) as connection:
         types = {name: _types(connection.table(name)) for name in inputs}
         if log.isEnabledFor(logging.DEBUG):
-            # What is logged runs on ``lab.engine.portable(trades)`` as a table of DuckDB.
+            # The logged query runs on ``lab.engine.portable(trades)`` as a table of DuckDB.
             decimals = {name: _with_decimals(types[name]) for name in types}
             text = query_text(question, decimals, "row_number() OVER () - 1", last)
             _log(question, "lab.engine.portable(trades)", text, tables)
@@ -176,7 +176,7 @@ def _parts(trades: Any) -> Iterator[Any]:
             left = ROWS_OF_A_PART
         parts[-1].append(literal(market))
         left -= rows
-    # Trades of unknown markets, of which there are few.
+    # The last part has the trades of unknown markets as well, of which there are few.
     parts[-1].append(literal(""))
     for part in parts:
         yield trades.filter(f"coalesce(market, '') IN ({', '.join(part)})")
@@ -273,7 +273,7 @@ def with_hugeints(table: pa.Table) -> pa.Table:
     return table
 
 
-# What is told of a query
+# The log and the errors of a query
 
 
 def _log(

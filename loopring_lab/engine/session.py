@@ -39,10 +39,11 @@ UNTIL_HELD = 60
 FEWEST_THREADS = 4
 # Seconds between looks for Ctrl-C.
 MOMENTARY = 0.05
-# For the database of a relation: DuckDB takes a stream of Arrow, such as `Archive.scan` returns, for one row, and up to
-# a threshold of rows an as-of lookup compares all pairs: 80,000 trades took 34 s in place of 0.6. It changes no answer.
+# This is for the database of a relation: DuckDB takes a stream of Arrow, such as `Archive.scan` returns, for one row,
+# and up to a threshold of rows an as-of lookup compares all pairs: 80,000 trades took 34 s in place of 0.6. It changes
+# no answer.
 SORT_LOOKUPS = "SET asof_loop_join_threshold = 0"
-# What is set on each connection.
+# The settings of each connection.
 EACH = "SET TimeZone = 'UTC'; SET enable_progress_bar = false"
 
 

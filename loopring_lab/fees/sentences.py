@@ -13,7 +13,7 @@ from loopring_lab.interactive.prose import Sentences
 
 OF_RATES = ("fee_token", "fills", "bps", "median_bps")
 OF_VALUES = ("fills", "unpriced", "fee_value", "value_token", "within_bps")
-# How the start of a period ends where it is a midnight, of which the date is enough.
+# The start of a period ends with this where it is a midnight, of which the date is enough.
 MIDNIGHT = " 00:00:00+00:00"
 BPS = 10_000
 # A hundredth of a basis point: values are never more certain than that, and their digits are written accordingly.

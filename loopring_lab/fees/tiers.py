@@ -19,21 +19,21 @@ from loopring_lab.engine.kinds import FrameT, Given, Trades
 from loopring_lab.engine.question import Question
 from loopring_lab.errors import LabError
 
-# What a fee and the amount it was charged on are made of.
+# The columns that a fee and the amount it was charged on are made of.
 FEE_COLUMNS = ("base", "quote", "fee_token", "size", "notional", "fee")
 NEEDS = ("created_at", *FEE_COLUMNS)
 RESERVED = ("tier_bps", "certainty", "fills", "share", "first", "last", "both_sides")
-# What fills have in common that are charged alike; all but the role must be known to say so.
+# Fills that are charged alike have these columns in common; all but the role must be known to say so.
 LIKE = ("account_id", "fill_type", "base", "quote", "role")
 # Exact fills before a tier is lent to like ones: mixes of six tiers then fool 1 in 1,000 at most (simulated).
 ENOUGH = 50
-# What was received in the fee token, and the most it may have been. An amount received in quote units is size
-# times price, and prices are truncated to 8 decimals: it may have been higher by size * 1e-8. The 2 are for the
-# digits of both products that were cut.
+# The amount received in the fee token, and the most it may have been. An amount received in quote units is size times
+# price, and prices are truncated to 8 decimals: it may have been higher by size * 1e-8. The 2 are for the digits of
+# both products that were cut.
 RECEIVED = "CASE fee_token WHEN base THEN size WHEN quote THEN notional END"
 MOST_RECEIVED = f"CASE fee_token WHEN base THEN size WHEN quote THEN notional + {whole_units('size', 10**8)} + 2 END"
 ALL_BPS = 10_000
-# Stands for any tier above 10,000 basis points, which is the whole amount.
+# This stands for any tier above 10,000 basis points, which is the whole amount.
 TOO_HIGH = ALL_BPS + 1
 # Amounts up to this one times a tier fit 128 bits.
 LARGEST_FACTOR = 10**34

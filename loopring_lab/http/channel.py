@@ -28,7 +28,7 @@ from loopring_lab.origin import HEADER, Source
 from loopring_lab.redaction import Redactor, SecretBytes, SecretText, shielded
 
 PIECE = 1 << 16  # bytes that are read, and expanded, at once
-# HTTP: asked again, the server may answer.
+# Statuses of HTTP after which the server may answer if it is asked again.
 TRANSIENT_STATUSES = (408, 425, 429, 500, 502, 503, 504)
 PROXY_ASKS_WHO = 407  # HTTP: no server sends it, but a proxy between
 # Seconds before another attempt: none before the second, then twice as many each time, with some chance so that

@@ -36,7 +36,7 @@ class RateLimiter:
             self._gap = SPREAD * self._window / self._places
         self._next_start = -math.inf
         self._under_way = 0
-        # When the places of answered requests become free, the earliest first.
+        # The times at which the places of answered requests become free, the earliest first.
         self._leaving: deque[float] = deque()
 
     def wait(self, sleep: Callable[[float], None]) -> None:

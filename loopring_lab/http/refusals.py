@@ -12,7 +12,7 @@ from loopring_lab.errors import (
     UnexpectedAnswer,
 )
 
-# What to do next, by the relayer's error code: those of the contract, and of its official documents.
+# Advice on what to do next, by the relayer's error code: those of the contract, and of its official documents.
 HINTS = {
     100001: "Check the arguments against the relayer's documentation.",
     100204: "The same request was sent before; ask for its outcome instead of sending it again.",

@@ -16,8 +16,8 @@ class Session(requests.Session):
 
     def __init__(self, *, trust_env: bool) -> None:
         super().__init__()
-        # Whether the environment's proxies count; its certificates do in any case, as those of a server on this
-        # machine are never signed by a public authority.
+        # This says whether the environment's proxies count; its certificates do in any case, as those of a server on
+        # this machine are never signed by a public authority.
         self.trust_env = trust_env
         given = [os.environ.get(name) for name in CERTIFICATES]
         self.verify = next(filter(None, given), True)

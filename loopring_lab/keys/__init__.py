@@ -61,7 +61,7 @@ def __dir__() -> list[str]:
     return sorted(__all__)
 
 
-# What comes next in an update.
+# The possible next steps of an update.
 SEED = "key seed"
 DATA = "typed data"
 SUBMIT = "submit"
@@ -70,7 +70,7 @@ _INSTRUCTIONS = {
     DATA: "Sign typed_data() with eth_signTypedData_v4, and attach(signature).",
     SUBMIT: "Call submit() to send it.",
 }
-# How often an update is sent while no answer arrives: the relayer recognises the same bytes.
+# The number of times an update is sent while no answer arrives: the relayer recognises the same bytes.
 ATTEMPTS = 3
 # The relayer's code for a nonce that is not the account's.
 STALE_NONCE = 102021
@@ -105,10 +105,10 @@ class KeyUpdate:
         self._client = client
         self._update = update
         self._signer = signer
-        # Which of the two signatures are there is the state of an update: `_next_step` reads it.
+        # An update's state is which of its two signatures are there: `_next_step` reads it.
         self._key: L2Key | None = None
         self._signature: SecretText | None = None
-        # Why answers were lost, over all calls of submit(): the receipt shows them.
+        # The reasons why answers were lost, over all calls of submit(): the receipt shows them.
         self._lost: list[str] = []
 
     @also_unfinished
@@ -226,7 +226,7 @@ class KeyUpdate:
             counterfactual=wallet,
         )
         prepared = cls(client, update, signer)
-        # Now rather than in submit(), so that the preview shows the new public key.
+        # The key is derived now rather than in submit(), so that the preview shows the new public key.
         if signer is not None:
             prepared._key = derive_l2_key(signer, update)
         return prepared

@@ -27,7 +27,7 @@ Trust = Mapping[str, Any] | str | None
 Units = Decimal | str | int
 
 RELAYER = "relayer"
-# Who vouches for a fact.
+# Those who may vouch for a fact.
 BY_RELAYER = "the relayer alone"
 BY_CALLER = "the caller (trust=)"
 _MOST_DECIMALS = 77  # of a uint256: no token has more
@@ -121,7 +121,7 @@ class Deployment:
                 f"fee_token={symbol!r}: only the relayer says which token that is on the exchange "
                 f"{self.exchange}.{known} {_advice(self, symbol)}"
             )
-        # Both ways: another token under this symbol, and this id under another symbol.
+        # We look both ways: for another token under this symbol, and for this id under another symbol.
         for claim in _claims(
             listed[(listed.index == symbol) | (listed["token_id"] == token.id)]
         ):
@@ -158,7 +158,7 @@ def trusted_deployment(
     named = replace(named, chain_id=parse_uint("chain_id", named.chain_id, 256))
     known = named.pinned()
     if known is not None:
-        # What is known wins: the caller may add tokens to it, and contradict none.
+        # The known deployment wins: the caller may add tokens to it, and contradict none.
         for symbol, token in named.tokens.items():
             known.tokens.get(symbol, token).check(token)
         return replace(known, tokens={**named.tokens, **known.tokens})

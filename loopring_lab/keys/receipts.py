@@ -199,7 +199,7 @@ class Receipt:
             for status in poll_until_final(self, timeout):
                 if progress_bar is not None:
                     progress_bar.set_postfix_str(status, refresh=False)
-                    # Two steps: taken up, and done. tqdm counts what is added.
+                    # There are two steps: taken up, and done. tqdm counts what is added.
                     steps = {RECEIVED: 0, PROCESSING: 1}.get(status, 2)
                     progress_bar.update(steps - progress_bar.n)
 

@@ -212,7 +212,7 @@ class UpdateRequest:
 
     def body(self, key: L2Key, signature: SecretText) -> dict[str, Any]:
         self.check()
-        # In the order of the contract, which a reader compares with. Amounts are text: JSON's numbers are doubles.
+        # The order is that of the contract, which a reader compares with. Amounts are text: JSON's numbers are doubles.
         body: dict[str, Any] = {
             "exchange": self.deployment.exchange,
             "owner": self.owner,

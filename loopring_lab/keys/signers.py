@@ -24,9 +24,9 @@ if TYPE_CHECKING:
 
 # A signature in hex or as bytes, as signers and wallets give it.
 Signature = SecretBytes | SecretText
-# What to do about a signer of another kind of signatures.
+# Advice for a signer of another kind of signatures.
 OTHER_SIGNER = "Use a signer whose signatures are r, s and v, with v 27 or 28."
-# Asked for by name: hardware wallets and test doubles are no LocalAccount.
+# We look for these names, as hardware wallets and test doubles are no LocalAccount.
 _INTERFACE = ("address", "sign_message", "sign_typed_data")
 
 
@@ -78,8 +78,8 @@ def _signature_in(answer: object) -> Signature:
 
 def derive_l2_key(signer: Signer, update: UpdateRequest) -> L2Key:
     """Sign the key seed of an update, and derive the new key from the signature."""
-    # Before anything is signed, and again after: another wallet's signature, or one of another form, would make a key
-    # that its owner cannot recover.
+    # The wallet is checked before anything is signed, and again after: another wallet's signature, or one of another
+    # form, would make a key that its owner cannot recover.
     if str(signer.address).lower() != update.signer.lower():
         raise KeyUpdateError(
             f"signer: {signer.address} does not sign for this account, {update.signer} does. Pass that "
@@ -93,7 +93,7 @@ def l2_key_from_signature(
     update: UpdateRequest, signature: Signature, hint: str
 ) -> L2Key:
     """Derive the new key from a wallet's signature of the key seed, after checking who made it."""
-    # Of this kind the digest is what was signed; the other kind would wrap it as a text once more.
+    # With this kind the digest is what was signed; the other kind would wrap it as a text once more.
     digests = {KIND_EIP712: _personal_sign_digest(update.key_seed)}
     _verified_header(update.signer, signature, digests, f"of the key seed. {hint}")
     return l2_key(signature)
