@@ -14,14 +14,14 @@ from loopring_lab.fills.prices import OWN_TRADES
 
 # Groups with a row each: as many as fit a figure of 420 pixels below the row for all.
 MOST_LINES = 11
-# What estimates are called by everything that draws or writes one.
+# The names of estimates in everything that draws or writes one.
 ESTIMATE = {
     "difference_bps": "mean",
     "cost_bps": "mean",
     "low_bps": "low",
     "high_bps": "high",
 }
-# In two lines: one would end above the headings of columns beside the axes.
+# The note has two lines, because one would end above the headings of columns beside the axes.
 PULLED = "own trades as reference: intervals cover sampling only,\ndifferences are pulled towards 0"
 
 

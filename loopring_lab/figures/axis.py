@@ -67,7 +67,7 @@ class Timeline(NamedTuple):
         """Add the ``place`` of each row's period, from 0, and its name, such as ``week from 2022-03-07``."""
         periods = table["period"]
         form = "%Y-%m-%d"
-        # A time of day only where a period does not begin at midnight.
+        # Names have a time of day only where a period does not begin at midnight.
         if (periods != periods.dt.normalize()).any():
             form = "%Y-%m-%d %H:%M UTC"
         days = _milliseconds(periods) / DAY
@@ -138,7 +138,7 @@ class _Dates(mdates.ConciseDateFormatter):
         # The base class writes the last one in full, such as the year 2023 for the days from 30 December 2022 on.
         backwards = np.asarray(values)[is_apart][::-1]
         shown: list[str] = super().format_ticks(backwards)  # type: ignore[no-untyped-call]
-        # From the end, as they are backwards.
+        # The labels are taken from the end, as they are backwards.
         return [shown.pop() if apart else "" for apart in is_apart]
 
 
@@ -159,7 +159,7 @@ def format_dates(axes: Axes, periods: Timeline) -> None:
         offset_formats=["", "%Y", "%Y", "%d %b %Y", "%d %b %Y", "%d %b %Y"],
     )
     axes.xaxis.set_major_formatter(concise)
-    # Below the first date, which it belongs to; on the right is the label of synthetic data.
+    # The offset stands below the first date, which it belongs to; on the right is the label of synthetic data.
     axes.xaxis.get_offset_text().set(x=0, horizontalalignment="left")
     axes.set_xlabel("time (UTC)")
 

@@ -19,7 +19,7 @@ from loopring_lab.figures.marks import Figure, Mark, keep
 from loopring_lab.figures.style import COLOURS, drawing
 from loopring_lab.figures.words import format_count
 
-# What `pool_balance` reads; without tokens= balances are in smallest units.
+# Columns that `pool_balance` reads. Without tokens=, balances are in smallest units.
 NEEDED = {"created_at", "token", "published_units", "recomputed_units"}
 
 

@@ -203,7 +203,7 @@ def cost_curve(
     """
     caller = "lab.figures.cost_curve"
     overview = overview_of(trades, caller)
-    # Passed on as they are: `fills.all_in_cost` checks them.
+    # These arguments are passed on as they are: `fills.all_in_cost` checks them.
     against = {"reference": reference, "tolerance": tolerance, "prices": prices}
     costs, sizes, token = _costs_by_size(
         trades,
@@ -380,7 +380,7 @@ def markouts(
     <Figure size 900x420 with 1 Axes>
     """
     caller = "lab.figures.markouts"
-    # Asked for, and written on the axis.
+    # The horizons are asked for, and written on the axis.
     horizons = several(horizons)
     table = as_pandas(fills.markouts(trades, prices, horizons, "fill_type"))
     if table.empty:
@@ -396,7 +396,7 @@ def markouts(
         raise LabError(
             f"{caller}: no taker's fill has a price before and after it. {hint}, or longer horizons=."
         )
-    # As the caller wrote them.
+    # Horizons are named as the caller wrote them.
     names = [str(horizon) for horizon in horizons]
     table["place"] = table["horizon"].map(names.index)
     points = weighted(table, "realized_bps")

@@ -61,7 +61,7 @@ NARROWEST = 320
 # Significant digits of amounts beside bars.
 DIGITS = 5
 TEXT_COLUMNS = ["fees", "rate in bps", "without fee"]
-# What tables of figures do not keep.
+# Columns that tables of figures do not keep.
 DRAWN_ONLY = ["length", "label", "name", *TEXT_COLUMNS]
 LIKELY = ", likely"
 # How fills of no certain tier are drawn, by their certainty in `fees.tiers`, and those of rare tiers.
@@ -418,7 +418,7 @@ def _tier_styles(tiers: list[int]) -> dict[str, dict[str, Any]]:
 
 def _label_tiers(axes: Axes, columns: int) -> None:
     """Label the bars of each certain tier: all of them where columns are few, else one in the middle."""
-    # Narrower bars than a number of two digits.
+    # These bars are narrower than a number of two digits.
     if columns > SOME_LABELLED:
         return
     for stack in axes.containers:
@@ -432,7 +432,7 @@ def _label_tiers(axes: Axes, columns: int) -> None:
             tall = tall[len(tall) // 2 :][:1]
         for bar in tall:
             colour = bar.get_facecolor()
-            # What is written on a bar reads on its own colour, whatever the style.
+            # The text on a bar can be read on the bar's own colour, whatever the style.
             text_colour = max(style.INKS, key=partial(style.contrast, colour))
             box = {"facecolor": colour, "edgecolor": "none", "pad": 0.8}
             axes.annotate(

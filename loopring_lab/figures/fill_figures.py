@@ -40,7 +40,7 @@ EQUAL_PERIODS = {
 # Points on a line up to which each, and its interval, is drawn large enough to see.
 MOST_DOTS = 60
 
-# Of each market by itself, as Spark has them; `_in_equal_periods` adds markets up.
+# The volumes of each day by itself, as Spark has them; `_in_equal_periods` adds days up.
 DAILY_VOLUMES = {
     "sums": f"""
 -- what was traded on each day, by quote token and fill type
@@ -106,7 +106,7 @@ def volume(
     overview = overview_of(trades, caller)
     title = f"Traded volume per {periods.name}, {token}-quoted markets"
     drawn = table["fills"].sum()
-    # Trades in other quote tokens, or without a type or a notional.
+    # Trades in other quote tokens, or without a type or a notional, are not drawn.
     if drawn < overview.trades:
         title += f", {trade_count(drawn, overview.trades)}"
 
@@ -302,7 +302,7 @@ def size_profile(
 def _in_equal_periods(daily: pd.DataFrame) -> tuple[pd.DataFrame, str]:
     """Add up days to periods of equal length from the first day; return these and their length."""
     days = daily["period"]
-    # From the first day, so that the first bar is as long as the others.
+    # Periods begin with the first day, so that the first bar is as long as the others.
     start = days.min()
     usual = axis.period_for((days.max() - start).days)
     every = EQUAL_PERIODS.get(usual, "1d")

@@ -133,7 +133,7 @@ def _card(image: Image.Image) -> tuple[Image.Image, bytes]:
     paper = image.quantize(PALETTE, dither=Image.Dither.NONE)
     palette = paper.getpalette() or []
     colours = len(palette) // 3
-    # After the colours of the picture, white in steps from clear to opaque.
+    # After the colours of the picture comes white, in steps from clear to opaque.
     paper.putpalette([*palette, *[255] * (3 * SMOOTH)])
     shape = Image.new("L", (image.width * FINER, image.height * FINER))
     corners = (0, 0, shape.width - 1, shape.height - 1)

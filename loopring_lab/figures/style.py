@@ -31,19 +31,19 @@ STYLE: dict[Any, Any] = dict(
 
 # Distinct for colour-blind readers (M. Okabe, K. Ito: Color Universal Design), and dark enough for thin lines.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7")
-# On light and on dark bars: unlike black and white, they stay what they are on a page of any theme.
+# Colours of text on light and on dark bars. Unlike black and white, they stay what they are on a page of any theme.
 INKS = ("#010101", "#FEFEFE")
 # A middle grey reads on light and on dark paper.
 GREY = "#8A8A8A"
 # How much ink is mixed into the paper for notes and for the grid: #555555 and #DDDDDD where black is on white.
 NOTE_STRENGTH = 2 / 3
-# What text needs (WCAG 2.2, success criterion 1.4.3).
+# The contrast that text needs (WCAG 2.2, success criterion 1.4.3).
 TEXT_CONTRAST = 4.5
 GRID_STRENGTH = 2 / 15
 
 SYNTHETIC = "synthetic data"
 
-# Chosen by eye, here and below, where no source is named. Part of its column that a bar fills.
+# Here and below, numbers without a named source are chosen by eye. This is the part of its column that a bar fills.
 BAR_WIDTH = 0.92
 POINTS_PER_INCH = 72
 # Points between axes, or what stands above them, and the title; and of a line of notes, which are 10 points high.
@@ -192,7 +192,7 @@ def drawing(
         axes.spines[["top", "right"]].set_visible(False)
         axes.grid(visible=True, color=ink(GRID_STRENGTH))
         axes.set_axisbelow(True)
-        # Without exponents, until a figure has dates or names there.
+        # Ticks are written without exponents, until a figure has dates or names there.
         axes.xaxis.set_major_formatter(_format_tick)
         axes.yaxis.set_major_formatter(_format_tick)
         if rows:
@@ -203,7 +203,7 @@ def drawing(
         yield axes
         _write_title(axes, title, small_print, counts_above)
         if axes.get_legend_handles_labels()[0]:
-            # To the right of the axes, where nothing is drawn.
+            # The legend stands to the right of the axes, where nothing is drawn.
             axes.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0), **legend or {})
         _mark_synthetic(axes, trades)
 
@@ -214,7 +214,7 @@ def _new_axes(rows: int, more_notes: int) -> Axes:
     if rows:
         notes = more_notes * NOTE_LINE / POINTS_PER_INCH
         needed = AROUND + notes + ROW * max(rows, 2)
-        # Of more rows than fit, each becomes lower instead.
+        # If there are more rows than fit, each row becomes lower instead.
         height = min(HEIGHT, round(needed, 2))
     # Inches between what is drawn and the edge of the figure.
     layout = ConstrainedLayoutEngine(h_pad=0.08, w_pad=0.08)
@@ -371,7 +371,7 @@ def stacked_bars(
         of_name = table[table["name"] == name].set_index("place")
         rows = of_name.reindex(range(len(left)))
         heights = rows["height"].fillna(0).to_numpy(np.float64)
-        # What has no height has no edge either.
+        # A bar that has no height has no edge either.
         edges = np.where(heights > 0, options["linewidth"], 0)
         look = {**options, "linewidth": edges}
         bars = axes.bar(
@@ -487,7 +487,7 @@ def every_nth(labels: Sequence[str], distance: float) -> int:
 
 def text_columns(axes: Axes, texts: pd.DataFrame) -> None:
     """Write columns of text to the right of the axes, a line for each row of a figure."""
-    # Points from the axes, as constrained layout moves their edge.
+    # Places are in points from the axes, as constrained layout moves their edge.
     right = 0.0
     for heading, column in texts.items():
         longest = max(map(len, [str(heading), *column]))

@@ -53,7 +53,8 @@ SIZE_CLASS = f"""(rank() OVER by_size - 1) * {SIZE_CLASSES} // count(*) OVER (
     by_size ROWS BETWEEN UNBOUNDED PRECEDING AND UNBOUNDED FOLLOWING
 )"""
 HOUR = 3_600_000  # milliseconds
-# What orders of a cell share besides their market, as SQL over orders; any other name is a column of the trades.
+# Values that orders of a cell may share besides their market, as SQL over orders. Any other name is a column of the
+# trades.
 CELLS = {
     "side": "side",
     "size": "size_class",
@@ -63,7 +64,7 @@ CELLS = {
     "week": "week",
     "month": "date_trunc('month', make_timestamp(began * 1000))",
 }
-# How old the price before an order may be: an hour, as `markouts` has it by default.
+# The price before an order may be this old: an hour, which is the default of `markouts`.
 OLDEST_BEFORE = HOUR
 # Columns of the answer that no key may be called.
 RESULTS = (

@@ -14,7 +14,7 @@ from loopring_lab.fills.averages import KNOWN_SUMS, with_average
 # The exchange counts what an order has filled by account, token sold and storage id. Orders with a hash need none.
 STORAGE_ID = """CASE WHEN order_hash IS NULL AND account_id IS NOT NULL AND token_id IS NOT NULL THEN storage_id END"""
 
-# What the sums of an order have besides those of a summary.
+# Sums of an order, besides those of a summary.
 OF_ORDERS = (
     "min(created_at) AS first",
     "max(created_at) AS last",

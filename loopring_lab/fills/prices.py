@@ -69,7 +69,7 @@ OWN_TRADES_NOTE = (
 CHANCE = 0.01
 
 
-# When an order was filled for the last time, in milliseconds.
+# The time at which an order was filled for the last time, in milliseconds.
 LAST_FILL_MS = f"(last_fill >> {PLACE_BITS})"
 
 
@@ -355,7 +355,7 @@ def price_steps(
     began = before_sql(prices)
     ended = "last_fill"
     if kind == OUTSIDE_PRICES:
-        # Never of the order itself, so those up to each fill and after it count.
+        # Outside prices are never of the order itself, so those up to each fill and after it count.
         began = "moment + 1"
         ended = "moment"
     return {

@@ -14,7 +14,7 @@ from loopring_lab.fills.comparison import MATCH, RESULTS
 from loopring_lab.fills.prices import OWN_TRADES
 from loopring_lab.interactive.prose import ITEM, Sentences
 
-# How a verdict of `compare_venues` is put.
+# The words for each verdict of `compare_venues`.
 VERDICTS = {
     "pool": "The pool is cheaper",
     "book": "The order book is cheaper",
@@ -22,7 +22,7 @@ VERDICTS = {
 }
 # Below this part of a venue's value, a comparison says little about what was traded there.
 LITTLE = 0.5
-# What orders may share in place of a shorter time.
+# For each time that orders may share, a longer one that they may share in its place.
 COARSER = {"hour": "day", "day": "week", "week": "month"}
 DISAGREE = "The signs differ, so which venue is cheaper depends on who asks, and the verdict is undecided."
 PULLED = (
@@ -92,7 +92,7 @@ def _sentence(row: dict[Any, Any], match: list[str], flow: dict[str, Any]) -> st
         f"{VERDICTS[row['verdict']]}: pool minus book is {rounded(row['difference_bps'])} bps ({interval}), fee and "
         f"price together, over {row['orders']:,} orders of {counted(row['accounts'], 'account')}."
     )
-    # In the order in which a reader asks: what, for whom, how sure, and whose.
+    # The details come in the order in which a reader asks: what, for whom, how sure, and whose.
     details = [
         _what_is_compared(row, match),
         _as_each_sees_it(row),

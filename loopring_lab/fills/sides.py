@@ -16,7 +16,7 @@ from loopring_lab.engine.running import run
 from loopring_lab.errors import LabError
 from loopring_lab.tables.listings import POOL_PREFIX
 
-# What roles follow from. Questions with the steps of `role_steps` need these, and the derived column "ms".
+# Columns that roles follow from. Questions with the steps of `role_steps` need these, and the derived column "ms".
 ROLE_COLUMNS = (
     "created_at",
     "trade_id",
@@ -28,7 +28,7 @@ ROLE_COLUMNS = (
     "fee",
 )
 
-# The accounts whose role at the pool of a market is known, before any is.
+# The accounts whose role at the pool of a market is known: at first, there are none.
 NO_POOLS = pa.schema(
     {"pool_market": pa.string(), "pool_account": pa.int64(), "at_pool": pa.int8()}
 ).empty_table()
@@ -118,9 +118,9 @@ SELECT * EXCLUDE (known, pays, at_pool, other_type, other_account, other_pays, o
     END AS told_source
 FROM shown"""
 
-# All rows in one order, the oldest first, unknown ones last; block 0 is that of rows which are in no block yet.
+# The one order of all rows: the oldest first, unknown ones last. Block 0 is that of rows which are in no block yet.
 IN_ORDER = "ms, nullif(block_id, 0), index_in_block, trade_id, side, order_hash, price, account_id, fee, row"
-# What that takes besides `ROLE_COLUMNS`.
+# Columns that this order takes besides `ROLE_COLUMNS`.
 ORDERED_BY = (*PLACE, "order_hash", "price")
 
 ONCE = f"""
@@ -163,7 +163,7 @@ SELECT *,
 FROM once""",
 }
 
-# Whether a maker on the order book is seen to pay a fee: then fees there prove nothing.
+# This query finds whether a maker on the order book is seen to pay a fee; if so, fees there prove nothing.
 MAKERS_PAY = """
 -- whether a maker pays, by market
 SELECT bool_or(pays AND (known = -1 OR other_known = 1 OR other_pays)) AS makers_pay
@@ -178,7 +178,8 @@ SELECT DISTINCT market, account_id, other_account,
 FROM shown
 WHERE account_id IS NOT NULL AND (fill_type IN ('amm', 'dex') OR own = 1 OR other = -1)"""
 
-# One round of what follows from that: a market has one pool, which never takes, and is one side of each fill there.
+# One round of conclusions from that evidence: a market has one pool, which never takes, and is one side of each fill
+# there.
 ROUND = """
 -- the evidence with what follows from it
 WITH takers AS (  -- accounts that take

@@ -12,7 +12,7 @@ import pandas as pd
 
 from loopring_lab.errors import LabError
 
-# What costs depend on besides venue and size; and with these, what orders of one cell have in common.
+# Costs depend on these factors besides venue and size. Orders of one cell have all of them in common.
 FACTORS = ("market", "side", "hour")
 CELL = (*FACTORS, "fill_type", "step")
 # Sizes are rounded to so many steps of the natural logarithm: costs differ by less within a step than between
@@ -50,7 +50,7 @@ class CostFit:
         self._mean_row = self._mean(self._rows)
         # A mean of several orders says as much as they do; its weight is their number.
         with warnings.catch_warnings():
-            # Of what the orders do not tell apart, `estimates` gives none.
+            # `estimates` gives nothing for what the orders do not tell apart, so this warning is not needed.
             warnings.filterwarnings("ignore", "The design matrix is rank-deficient")
             costs = cells["cost"].to_numpy() / self._orders
             self._fit = models.WLS(costs, self._rows, self._orders).fit()
@@ -74,7 +74,7 @@ class CostFit:
             orders = own["orders"].to_numpy(np.float64)
             rest = own["cost"].to_numpy() - orders * self.expected[cells]
             left = whole - rows.T @ (rows * orders[:, None])
-            # What the other orders do not tell apart stays as it is.
+            # Coefficients that the other orders do not tell apart stay as they are.
             moved.append(-np.linalg.pinv(left, hermitian=True) @ (rows.T @ rest))
         moves = np.array(moved)
         covariance: np.ndarray = (len(moves) - 1) / len(moves) * moves.T @ moves
@@ -150,7 +150,7 @@ def natural_spline(steps: np.ndarray, knots: np.ndarray) -> Iterator[np.ndarray]
     Beyond the first and the last knot it is straight (Harrell, "Regression Modeling Strategies", 2.4.5). With fewer
     than three knots it is a line.
     """
-    # In units of the natural logarithm, from the middle of the sizes.
+    # Sizes are in units of the natural logarithm, from the middle of the sizes.
     middle = np.median(knots)
     yield np.ones_like(steps)
     yield (steps - middle) / STEPS

@@ -173,7 +173,7 @@ def cost_curves(
         question = question_of_prices(caller, {**steps, "sums": last}, NEEDS, Keys())
         found = ask_table(question, fills, beside, **tables)
         table: pd.DataFrame = found.to_pandas()
-        # In one order on all kinds of frames, so that a fit adds up in the same one.
+        # Rows are in one order on all kinds of frames, so that a fit adds them up in the same one.
         return table.sort_values(table.columns.tolist(), ignore_index=True)
 
     found = asked(CELLS)

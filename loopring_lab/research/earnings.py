@@ -29,7 +29,7 @@ SUMMED = (
     "added",
     "net",
 )
-# What tells an answer of `liquidity` from others.
+# Columns that tell an answer of `liquidity` from others.
 NEEDED = (
     "period",
     *POOL,
@@ -46,11 +46,11 @@ LOSSES = {
     "lost_to_users": "users",
     "lost_to_unknown": "unknown flow",
 }
-# As figures and the other answers have it by default.
+# The default of figures and of the other answers.
 LEVEL = 0.95
 # Digits of an amount in a sentence.
 DIGITS = 4
-# What a net return is put in relation to.
+# A net return is put in relation to one of these.
 POSITION = "position"
 VOLUME = "volume"
 PERIODS = {pd.Timedelta(days=1): "day", pd.Timedelta(days=7): "week"}

@@ -205,7 +205,7 @@ SELECT {NUMBERED}, {BLOCK}, index_in_block, ms, moment,
 FROM trades
 WHERE fill_type = 'amm' AND role = 'maker'"""
 
-# What is known of a fill only with the balances.
+# Columns of a fill that are known only with the balances.
 KNOWN_WITH_BALANCES = (
     "base_before",
     "quote_before",
@@ -471,7 +471,7 @@ def lost_to(flow: str) -> str:
 
 # Whatever changes a balance and is no fill: transfers, deposits, withdrawals.
 ADDED = "is_event AND NOT is_fill"
-# What fills brought, which without prices is not even known to be 0.
+# Columns with what fills brought. Without prices, these are not even known to be 0.
 FLOWS = ("fees", "lost_to_arbitrage", "lost_to_users", "lost_to_unknown")
 
 

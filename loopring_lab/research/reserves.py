@@ -25,15 +25,16 @@ OPTIONAL = ("account_id", "block_id", "index_in_block")
 WHOLE = pa.decimal128(38, 0)
 PLACES = 18
 
-# Of each pool, and a number for it: windows over texts take twice as long.
+# The columns of each pool, with a number for it, because windows over texts take twice as long.
 POOL = "pool, account_id, market, base, quote"
 NUMBERED = (
     "hash(account_id, market, base, quote) AS pool, account_id, market, base, quote"
 )
-# Which block a row is in; of a fill that is in none, its time. Rows of trades and of balances have it alike.
+# The block that a row is in or, for a fill that is in none, its time. Rows of trades and of balances have it alike.
 BLOCK = "CASE WHEN block_id > 0 THEN block_id ELSE -ms END AS block"
 
-# From ``ledger``, and ``own``, the pools' fills: what happened to the balances of each pool, in order, as ``moves``.
+# These steps make ``moves`` from ``ledger`` and from ``own``, the pools' fills. It has what happened to the balances of
+# each pool, in order.
 MOVES = {
     "states": f"""
 -- what each pool held after each change of its balances, in their order

@@ -35,7 +35,7 @@ LARGEST = 10**38
 # Columns of answers by group that no key may be called.
 TAKEN = (*RESERVED, "unquoted")
 RATES = ("before_fees_bps", "opportunity_bps")
-# What is known of each order, in the order of the answer.
+# Columns with what is known of each order, in the order of the answer.
 OF_ORDERS = (
     "first",
     "order_hash",
@@ -312,7 +312,7 @@ def _quote(asked: _Asked, pool_fee_bps: int) -> int | None:
         quote = _round_down(y * q * kept // (x * BPS + q * kept))
     else:
         return None
-    # Of what is left of a pool that is all but emptied, the price has no bounds, but amounts have.
+    # The price of what is left in a pool that is all but emptied has no bounds, but amounts have.
     found = quote * quote_unit
     return found if 0 < found < LARGEST else None
 
@@ -345,7 +345,7 @@ def compared(
     cluster: str | None = None,
 ) -> pa.Table:
     """Return how much worse orders did than the pool's quote, one row for each or, with ``by=``, for each group."""
-    # What a taker keeps of what is received, at the pool and on the book.
+    # The part of the received amount that a taker keeps, at the pool and on the book.
     at_pool = repr(float(BPS - taker_fee_bps) / BPS)
     on_book = "(1 - fee::DOUBLE / (CASE fee_token WHEN base THEN size WHEN quote THEN notional END)::DOUBLE)"
     paid = "notional::DOUBLE / nullif(pool_quote, 0)::DOUBLE"

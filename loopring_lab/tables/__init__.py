@@ -107,7 +107,7 @@ def trades(
         )
     several = [pages] if isinstance(pages, (bytes, str, Mapping)) else pages
     every = list(several)
-    # Before anything is read: a mistake in an argument shows at once.
+    # Arguments are checked before anything is read, so that a mistake in one shows at once.
     labels = _fill_type_labels(fill_type, len(every))
     lookup = MarketLookup(tokens, markets)
     accounts: set[int | None] = set()
@@ -182,7 +182,7 @@ def join_frames(
         # Pandas makes text of categories that are not alike, such as the fee tokens of each account.
         if isinstance(frames[0][name].dtype, pd.CategoricalDtype):
             joined[name] = union_categoricals([one[name] for one in frames])
-    # As the rows of one account: fills of one time, such as those of a block, by their ids.
+    # Rows are sorted as those of one account: fills of one time, such as those of a block, by their ids.
     joined = joined.sort_values(["created_at", "trade_id", "side"])
     if limit:
         joined = joined.tail(limit)
@@ -209,7 +209,7 @@ def refuse_other_accounts(
     outcome: str = "",
 ) -> None:
     """Refuse rows of another account than the one asked for, given how many there are of each."""
-    # None: old layouts do not say whose a row is.
+    # The account may be None, because old layouts do not say whose a row is.
     others = {one: n for one, n in rows_of.items() if one not in (account_id, None)}
     if others:
         raise UnexpectedAnswer(

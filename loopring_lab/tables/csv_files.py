@@ -21,19 +21,19 @@ from loopring_lab.errors import UnexpectedAnswer
 from loopring_lab.tables.listings import MAX_MOMENT, TEXT
 from loopring_lab.tables.numbers import to_amounts, to_integers, unread
 
-# Milliseconds in each.
+# The milliseconds in each unit.
 UNITS = {"s": 1000, "ms": 1}
-# Bytes; a year of minutes in seven markets takes 200 MiB.
+# The most bytes of a file; a year of minutes in seven markets takes 200 MiB.
 LARGEST = 512 << 20
-# Of files that look like CSV.
+# The separators of other files that look like CSV, and the words for them.
 SEPARATORS = {"\t": "tabs", ";": "semicolons", "|": "bars"}
-# Ends in Z or an offset, after a date with a time.
+# Such a text ends in Z or an offset, after a date with a time.
 WITH_ZONE = r"[T ].*([Zz]|[+-]\d\d:?\d\d)$"
 TEXT_TIME = "a time such as 2022-03-31 18:00:00+00:00, to the millisecond"
 DECIMAL = f"a decimal number that fits {AMOUNT_TYPE}"
 POSITIVE = f"a decimal number above 0 that fits {AMOUNT_TYPE}"
 DIGITS = f"{DECIMAL}, with all digits, which floats do not have"
-# How floats are written, and no amounts: with an exponent, or as whole numbers with a point.
+# Floats are written like this, and amounts are not: with an exponent, or as whole numbers with a point.
 OF_FLOATS = r"e|E\+|\.0$"
 HINT = "Correct the file, or write it with DataFrame.to_csv."
 UNREAD_HINT = "Give another path, or write the file with DataFrame.to_csv."
@@ -148,7 +148,7 @@ class CsvFile:
     def _read(self) -> pd.DataFrame:
         try:
             with warnings.catch_warnings():
-                # Of rows that are all longer than the line of names, pandas drops the rest with a warning.
+                # If all rows are longer than the line of names, pandas drops the rest of each with a warning.
                 warnings.simplefilter("error", pd.errors.ParserWarning)
                 frame = pd.read_csv(
                     io.BytesIO(self.data),
@@ -189,7 +189,7 @@ class CsvFile:
         )
         with contextlib.suppress(csv.Error):  # such as for a cell of more than 128 KiB
             for cells in lines:
-                # Of a line of spaces, pandas makes no row.
+                # pandas makes no row of a line of spaces.
                 is_blank = len(cells) == 1 and not cells[0].strip()
                 yield ([] if is_blank else cells), lines.line_num
 

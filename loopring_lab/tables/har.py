@@ -161,7 +161,7 @@ def _stated_source(entry: Any) -> str | None:
     for header in headers if isinstance(headers, list) else []:
         name = _member(header, "name")
         value = _member(header, "value")
-        # The header of `origin.HEADER`.
+        # This is the header of `origin.HEADER`.
         if isinstance(name, str) and name.lower() == "x-loopring-lab-source":
             return value if isinstance(value, str) else None
     return None

@@ -18,7 +18,7 @@ from loopring_lab.tables.numbers import to_integers
 IDENTITY = ["trade_id", "side", "order_hash"]
 SIDES = TRADES["side"].words
 
-# Stands between members that are hashed. The relayer does not know it, so it cannot make rows collide.
+# This stands between members that are hashed. The relayer does not know it, so it cannot make rows collide.
 _SEPARATOR = secrets.token_hex(8)
 
 
@@ -39,7 +39,7 @@ def row_keys(batch: wire.Batch) -> RowKeys:
         columns["orderHash"],
         columns["no_trade"],
     )
-    # What a row says, in whatever form it says it.
+    # The contents are what a row says, in whatever form it says it.
     contents = _hash_rows(columns.drop_columns(["text"]).columns)
     moments = to_integers(columns["createdAt"]).fill_null(0)
     return RowKeys(identities, contents, moments.to_pylist())

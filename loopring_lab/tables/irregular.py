@@ -77,9 +77,9 @@ def anomalies(trades: pd.DataFrame) -> pd.DataFrame:
     for reason, rows in _found(numbered):
         for row in rows_where(rows):
             reasons[row].append(reason)
-    # In the order of the frame, whichever reason was found first.
+    # Rows are in the order of the frame, whichever reason was found first.
     odd = sorted(reasons)
-    # All reasons of a row, as each of them may need another answer.
+    # All reasons of a row are told, as each of them may need another answer.
     texts = pd.array(
         ["; ".join(reasons[row]) for row in odd],
         dtype=TEXT,
@@ -179,7 +179,7 @@ def _exceeds(
     base = trades["base"].astype(object)
     quote = trades["quote"].astype(object)
     most = wide_product(size, pc.add(price.cast(WIDE), PRICE_STEP))
-    # Of negative sizes and prices nothing follows; they have a reason of their own.
+    # Nothing follows from negative sizes and prices; they have a reason of their own.
     has_size = is_true(pc.greater(size, 0))
     has_price = is_true(pc.greater_equal(price, 0))
     above_base = is_true(pc.greater(fee, size)) & has_size

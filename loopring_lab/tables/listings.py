@@ -25,16 +25,16 @@ INTEGER = pd.ArrowDtype(pa.int64())
 Answer = bytes | str | list[Any] | Mapping[str, Any]
 Records = list[tuple[str, dict[str, Any]]]
 
-# Milliseconds: the last of the year 9999, beyond which Python and Arrow know no dates.
+# The last millisecond of the year 9999, beyond which Python and Arrow know no dates.
 MAX_MOMENT = 253_402_300_799_999
-# 2015 in milliseconds, before any layer-2 exchange: a smaller time is in seconds.
+# The year 2015 in milliseconds, before any layer-2 exchange. A smaller time is in seconds.
 EARLIEST = 1_420_070_400_000
 # Decimals to show; those seen reach 18, and some are negative.
 MAX_PLACES = 100
-# Before a market's name, by the contract AMM- in fills of pools; public clients name the two others.
+# Prefixes of a market's name. By the contract, fills of pools have AMM-; public clients name the two others.
 POOL_PREFIX = "AMM-"
 PREFIXES = (POOL_PREFIX, "LP-", "COMBINE-")
-# Of a market's status, by the contract.
+# The bits of a market's status, by the contract.
 AMM_BIT = 1
 ORDERBOOK_BIT = 2
 
@@ -99,7 +99,7 @@ def tokens(answer: Answer) -> pd.DataFrame:
     2.00000000E-10
     """
     records = _records(answer, "tokens")
-    # Popped, so that what is left at the end is ``extra``.
+    # Members are popped, so that what is left at the end is ``extra``.
     symbols = [_pop_name(record, "symbol", where) for where, record in records]
     data = _columns(records, _TOKEN_COLUMNS)
     _require(data, ("token_id", "decimals"), records)
@@ -237,7 +237,7 @@ class MarketLookup:
         # A prefix is of the fill, not of the market, which is listed without it.
         is_pool = raw.upper().startswith(PREFIXES[0])
         found = self._find(raw)
-        # Kept under its own name, so that trades of one unlisted market stay together.
+        # An unlisted market is kept under its own name, so that its trades stay together.
         if not isinstance(found, int):
             code = self._exact.setdefault(raw, len(self._exact))
             if code == len(self.markets):
@@ -337,7 +337,7 @@ def _columns(records: Records, wanted: Mapping[str, str]) -> dict[str, pd.Series
         for group in _GROUPS:
             if record.get(group) in ({}, None):
                 record.pop(group, None)
-        # Sorted, so that the order in which a server writes its fields makes no difference.
+        # Fields are sorted, so that the order in which a server writes them makes no difference.
         rest = dict(sorted(record.items()))
         extra.append(to_json(rest) if rest else None)
     data["extra"] = pd.Series(

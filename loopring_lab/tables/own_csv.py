@@ -24,7 +24,7 @@ from loopring_lab.tables.csv_files import (
 )
 from loopring_lab.tables.listings import TEXT, check_frame, to_utc
 
-# What a frame of trades, or one of prices, has at least.
+# Columns that a frame of trades, or one of prices, has at least.
 NEEDED = ("created_at", "market", "price")
 
 

@@ -65,7 +65,7 @@ def as_trades(made: Mapping[str, Any]) -> pa.Table:
 
 def sort_keys(table: pa.Table) -> tuple[np.ndarray, np.ndarray]:
     """Return the sort keys of typed rows: milliseconds and trade id, unknown ones last."""
-    # Beyond all times and ids, so that nothing known comes after what is not.
+    # This is beyond all times and ids, so that no known value comes after an unknown one.
     last = pa.scalar(MAX_INT64)
     moments = table["created_at"].fill_null(last)
     trade_ids = table["trade_id"].fill_null(last)
@@ -133,7 +133,7 @@ class Conversion:
         decimals = self.listing.decimals[token]
         for row in rows_where((token < 0) & is_true(numbers.is_valid())):
             keep(row, None)
-        # What does not fit is that row's trouble, not the whole answer's.
+        # An amount that does not fit is a problem of its row, not of the whole answer.
         found, beyond = scale_what_fits(
             numbers,
             decimals,
@@ -150,7 +150,7 @@ class Conversion:
 
     def notes(self) -> pa.Array:
         """Describe each irregular row as JSON text; null for a regular one."""
-        # Objects, as nearly all are null.
+        # The array is one of objects, as nearly all of them are null.
         texts = np.full(self.rows, None, object)
         for row, reasons in self.reasons.items():
             texts[row] = note(reasons, self.verbatim.get(row, {}))
@@ -339,7 +339,7 @@ class _Converter(Conversion):
 
     def flag_other_token(self, base: Codes, quote: Codes, token_id: pa.Array) -> None:
         """Note rows whose `tokenId` is neither token of their market."""
-        # Which of the two it is, nobody has settled: the exchange's documentation shows a SELL of LRC-ETH with
+        # Nobody has settled which of the two it is: the exchange's documentation shows a SELL of LRC-ETH with
         # tokenId 0 (ETH, received) and calls it the "trade tokenId"; recorded samples show the same row with 1
         # (LRC, sold). Blocks have both tokens of an order and no tokenId, so they cannot say what a relayer means
         # by it. They do say that a fill moves two tokens and that its fees are in these: a third one is odd.
@@ -356,7 +356,7 @@ class _Converter(Conversion):
         for row in rows_where(has_tail):
             text = self.columns["tail"][row].as_py()
             tail = parse_json(text, self.batch.where(row))
-            # Named by their place, as nobody knows what they are.
+            # These members are named by their place, as nobody knows what they are.
             for place, member in enumerate(tail, len(MEMBERS)):
                 self.verbatim[row][str(place)] = member
 
@@ -374,6 +374,6 @@ class _Converter(Conversion):
 
 
 def _floats(amounts: pa.Array) -> np.ndarray:
-    # A copy: Arrow's own memory is not to be written to.
+    # This returns a copy, because Arrow's own memory is not to be written to.
     floats = amounts.cast(pa.float64())
     return np.array(floats.fill_null(np.nan))

@@ -53,7 +53,7 @@ HistoryKey = tuple[int, str]
 AnyPage = TypeVar("AnyPage")
 _NAMES = (*MEMBERS, "tail", "no_trade", "text")
 _COLUMNS = pa.schema([(name, pa.string()) for name in _NAMES])
-# Writes a list of texts as `to_json` does, and a row of them much faster.
+# This writes a list of texts as `to_json` does, and a row of them much faster.
 _write = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 
 

@@ -31,7 +31,7 @@ class Background(HasTraits):
     done = Int()
     # How much there is to do, of which `done` is done; 0 if that is not known.
     whole = Int()
-    # What went wrong last, and what to do about it.
+    # The problem that came last, and what to do about it.
     problem = Unicode()
 
     def __init__(self) -> None:

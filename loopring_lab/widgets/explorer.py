@@ -83,7 +83,7 @@ class LibraryCall(NamedTuple):
 
     def run(self, trades: pd.DataFrame) -> Any:
         """Call the function."""
-        # By name, because figures bring matplotlib, which code alone does not need.
+        # The function is imported by name, because figures bring matplotlib, which code alone does not need.
         module, _, name = self.function.rpartition(".")
         function = getattr(import_module(f"loopring_lab.{module}"), name)
         return function(trades, **self.options)
@@ -150,9 +150,9 @@ class Selection:
         self.given_prices: pd.DataFrame | None = None
         # Prices that were read, by `_prices_key`.
         self._read_prices: dict[object, pd.DataFrame] = {}
-        # What pools held: as given, or as read from blocks.
+        # The balances of pools, as given or as read from blocks.
         self.known_balances: pd.DataFrame | None = None
-        # What was to be read last, whether or not it could be.
+        # The last thing that was to be read, whether or not it could be.
         self._tried: object = None
         # Trades with roles, and what `_cached` computes.
         self._cache: dict[Any, Any] = {}
@@ -213,7 +213,7 @@ class Selection:
             raise LabError(NO_ACCOUNT)
         self.forget()
         self._tried = accounts
-        # Taken now, as the choice may change while the thread reads.
+        # The account is taken now, as the choice may change while the thread reads.
         account_id = self._account_argument
 
         def download(report: ReportProgress) -> pd.DataFrame:
@@ -256,7 +256,7 @@ class Selection:
 
     def read_prices(self) -> None:
         """Read prices from outside the exchange for these filters in the background."""
-        # Taken now, as the filters may change while the thread reads.
+        # All of these are taken now, as the filters may change while the thread reads.
         client: Any = self.client
         chosen = self.chosen
         every = self._prices_every
@@ -291,7 +291,7 @@ class Selection:
             keep,
         )
 
-    # Which of the trades are selected
+    # The selected trades
 
     @property
     def chosen(self) -> pd.DataFrame:
@@ -412,7 +412,7 @@ class Selection:
             return False
         return bool(self._trades["role"].hasnans)
 
-    # What is on screen of them
+    # The figure and the table on screen
 
     @property
     def spec(self) -> FigureSpec:
@@ -629,7 +629,7 @@ class Selection:
 
     def _call(self, function: str, attributes: Mapping[str, str]) -> LibraryCall:
         options = {name: getattr(self, of) for name, of in attributes.items()}
-        # What is not chosen is left to the function.
+        # Options that are not chosen are left to the function.
         given = {name: one for name, one in options.items() if one is not None}
         return LibraryCall(function, given)
 

@@ -87,7 +87,7 @@ class Explorer(WidgetState):
 
     # Each is a control of the view, and an argument of the constructor.
     account = Choice(parse_accounts)
-    # Any text, until there are trades: the market of an account is known only then.
+    # This is any text until there are trades: the market of an account is known only then.
     market = MarketChoice()
     side = Choice(one_of("BUY", "SELL", None))
     fill_type = Choice(one_of("amm", "dex", None))
@@ -115,7 +115,7 @@ class Explorer(WidgetState):
             )
         else:
             given(source, widget).check(NEEDED_COLUMNS)
-            # Taken in silence, it would look like a filter.
+            # If account= were taken in silence, it would look like a filter.
             if "account" in choices:
                 raise LabError(
                     f"{widget}: account= needs a client, and these are trades already. Give a client."
@@ -123,9 +123,9 @@ class Explorer(WidgetState):
         super().__init__(first | choices)
         self.model = Selection(self, source)
         self.model.check_dates()
-        # Checked again, as there may be trades to compare it with now.
+        # The market is checked again, as there may be trades to compare it with now.
         self.market = self.market
-        # What the cell had last comes after what this call gives, and only where it gives nothing.
+        # The last choices of the cell come after those that this call gives, and only where it gives none.
         self._recall(choices)
         try:
             self.model.check_dates()
@@ -133,7 +133,7 @@ class Explorer(WidgetState):
             # Only a day that was recalled can be on the wrong side of one that was given.
             self.since = choices.get("since")
             self.until = choices.get("until")
-        # Not before: the first account is read when the view is shown.
+        # This is not observed before, because the first account is read when the view is shown.
         self.observe(self._read_other_account, "account")
 
     def read(self) -> None:

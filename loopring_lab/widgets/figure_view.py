@@ -24,7 +24,7 @@ from loopring_lab.figures.style import STYLE
 from loopring_lab.widgets.panel import CSS, script
 from loopring_lab.widgets.static_copy import HasSavedCopy, SavedCopy
 
-# The same ids in every run.
+# The salt makes ids the same in every run.
 SVG: dict[Any, Any] = STYLE | {"svg.hashsalt": "loopring-lab"}
 NO_METADATA = dict.fromkeys(("Creator", "Date", "Format", "Type"))
 # Colours of figures that follow the theme of the page, by `widgets.css`; all others read on any.
@@ -74,7 +74,7 @@ class FigureView(HasSavedCopy, anywidget.AnyWidget):
 
     _esm = script("figure_view")
     _css = CSS
-    # What is on the page. Edges are left, top, right and bottom, as parts of the picture.
+    # The content of the page. Edges are left, top, right and bottom, as parts of the picture.
     page: traitlets.Dict[str, Any] = traitlets.Dict().tag(sync=True)
 
     def __init__(self, figure: Figure) -> None:
@@ -100,7 +100,7 @@ class FigureView(HasSavedCopy, anywidget.AnyWidget):
             self._figure = figure
             self._part = WHOLE
             layout = figure.get_layout_engine()
-            # Once for each figure: a zoom must not move the axes under the pointer.
+            # The layout is made once for each figure: a zoom must not move the axes under the pointer.
             if layout is not None:
                 with rc_context(SVG):
                     layout.execute(figure)
@@ -109,7 +109,7 @@ class FigureView(HasSavedCopy, anywidget.AnyWidget):
 
     def static_html(self) -> str:
         """Return the figure as a picture in HTML, for where no kernel runs."""
-        # As the view is laid out, and whole, whatever is zoomed.
+        # The picture is laid out as the view is, and it is whole, whatever is zoomed.
         with self._lock, _still(self._figure):
             bundle, metadata = self._figure._repr_mimebundle_()
         shown = metadata["image/png"]
@@ -127,7 +127,7 @@ class FigureView(HasSavedCopy, anywidget.AnyWidget):
                 length = end - begin
                 first = begin + part[0] * length
                 shown = (part[1] - part[0]) * length
-                # Inside the whole, and neither longer than that nor too short.
+                # The part is inside the whole, and neither longer than that nor too short.
                 shown = min(1.0, max(CLOSEST, shown))
                 first = min(max(0.0, first), 1 - shown)
                 self._part = (first, first + shown)
@@ -142,7 +142,7 @@ class FigureView(HasSavedCopy, anywidget.AnyWidget):
             marks = self._marks(axes)
         self.page = {
             "svg": svg,
-            # Of each mark its edges and its text.
+            # Each mark has its edges and its text.
             "marks": marks,
             # The edges of what is between the axes.
             "panel": self._parts(axes.bbox.extents).tolist(),
@@ -156,7 +156,7 @@ class FigureView(HasSavedCopy, anywidget.AnyWidget):
     def _marks(self, axes: Axes) -> list[list[Any]]:
         """Return the marks in view, cut at the edges of the panel."""
         marks = self._figure.marks
-        # Of each mark two ends, of each end x and y.
+        # Each mark has two ends, and each end has x and y.
         ends = np.array([np.transpose([mark.x, mark.y]) for mark in marks])
         pixels = axes.transData.transform(ends.reshape(-1, 2)).reshape(ends.shape)
         low = pixels.min(axis=1)
@@ -232,7 +232,7 @@ def _themed_svg(figure: Figure) -> str:
         figure.dpi = dpi
         for paper in papers:
             paper.set_visible(True)
-    # Neither comments nor a style sheet, nor what only a file of its own needs before the element.
+    # Comments and the style sheet are left out, and so is what only a file of its own needs before the element.
     svg = re.sub(
         r"<!--.*?-->|<metadata>.*?</metadata>|<style.*?</style>|^.*?(?=<svg)",
         "",

@@ -57,7 +57,7 @@ NO_DEMO = (
     "There is no demo wallet for this account: only the embedded relayer's own accounts have one. Sign with "
     "the account's wallet."
 )
-# What exported code imports, by what in it needs that.
+# The imports of exported code, each by the text in it that needs the import.
 IMPORTS = {
     "getpass.": "import getpass",
     "json.": "import json",
@@ -226,7 +226,7 @@ class KeyUpdateFlow:
 
     def next(self, meant_for: str | None = None) -> None:
         """Take the next step; long work runs in the background. What is meant for another step is ignored."""
-        # Of a double click, the second would take the step after.
+        # The second click of a double click would take the step after.
         is_late = meant_for != self.step or bool(self._background.doing)
         if meant_for is not None and is_late:
             return
@@ -247,7 +247,7 @@ class KeyUpdateFlow:
 
     def give_seed(self, key_seed: str) -> None:
         """Use your own key seed, ending in ``with key nonce: <nonce>``; it is sent, but never shown here."""
-        # First of all, so that the frame of a later error holds no plain text.
+        # The seed is hidden first of all, so that the frame of a later error holds no plain text.
         hidden: SecretText = hide(key_seed)
         del key_seed
         self._require(self.held.prepared)
@@ -269,7 +269,7 @@ class KeyUpdateFlow:
         unsigned = self._unsigned()
 
         def attach(_: object) -> KeyUpdate:
-            # A copy, because the work may be cancelled half-way.
+            # This works on a copy, because the work may be cancelled half-way.
             return copy.copy(unsigned).attach(hidden.strip())
 
         self._background.begin("Checking the signature", attach, self._attached)
@@ -300,7 +300,7 @@ class KeyUpdateFlow:
             raise KeyUpdateError(
                 "No account is selected. Give an account id, such as 10083."
             )
-        # Read now: what is shown when the step is taken is what is used.
+        # The terms are read now, so that those shown when the step is taken are used.
         terms = self._terms | {"key_seed": key_seed}
 
         def prepare(_: object) -> Held:
@@ -359,7 +359,7 @@ class KeyUpdateFlow:
             try:
                 return update.submit()
             except (RelayerError, TransportError) as error:
-                # What was refused, or never arrived, can be changed. Anything else may have been accepted.
+                # An update that was refused, or that never arrived, can be changed. Any other may have been accepted.
                 if not error.maybe_received:
                     with self._background.lock:
                         self.step = "submit"
@@ -385,7 +385,7 @@ class KeyUpdateFlow:
 
         def wait(report: ReportProgress) -> Account:
             for status in poll_until_final(receipt, longest_pause=LONGEST_PAUSE):
-                # Of two steps, as `Receipt.wait` counts them: taken up, and done.
+                # There are two steps, as `Receipt.wait` counts them: taken up, and done.
                 if status not in FINAL_STATES:
                     report(UPDATE_STATES.index(status), 2)
             try:

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 ROWS = 12
 # Amounts on the wire have 96 bits, 29 digits; nobody means a number longer than this.
 MAX_DIGITS = 80
-# What must be open or closed; a market of unknown status matches none of these.
+# The venues that must be open or closed for each choice; a market of unknown status matches none of these.
 STATUS: dict[str, dict[str, bool]] = {
     "amm": {"amm_open": True},
     "orderbook": {"orderbook_open": True},
@@ -367,7 +367,7 @@ def _token_findings(units: Decimal, symbol: str, token: pd.Series) -> Iterator[F
             yield Finding("refused", words.format(amount=amount, limit=listed))
     yield from _digit_findings(units, amount, token)
     dust = token["order_amounts_dust"]
-    # What is left of an order below this counts as filled, so a new one would be at once.
+    # An order with less than this left counts as filled, so a new one of less would be filled at once.
     if not pd.isna(dust) and units < dust:
         left = f"{format_amount(dust)} {symbol}"
         note = f"It is dust: an order with less than {left} left counts as filled."
@@ -379,7 +379,7 @@ def _token_findings(units: Decimal, symbol: str, token: pd.Series) -> Iterator[F
 
 def _digit_findings(units: Decimal, amount: str, token: pd.Series) -> Iterator[Finding]:
     """Check digits that the token does not have, or that orders do not use."""
-    # Not `Decimal.normalize`, which rounds to the 28 digits of its context.
+    # This does not use `Decimal.normalize`, which rounds to the 28 digits of its context.
     fraction = f"{units:f}".partition(".")[2]
     places = len(fraction.rstrip("0"))
     decimals = int(token["decimals"])

@@ -41,7 +41,7 @@ class SecretField(anywidget.AnyWidget):
     description = traitlets.Unicode().tag(sync=True)
     action = traitlets.Unicode("Use").tag(sync=True)
     note = traitlets.Unicode().tag(sync=True)
-    # What the page says where nothing is typed.
+    # The words of the page where nothing is typed.
     missing = traitlets.Unicode("Nothing is entered. Type it first.").tag(sync=True)
 
     def __init__(self, submit: Callable[[SecretText], None], **words: str) -> None:
@@ -50,7 +50,7 @@ class SecretField(anywidget.AnyWidget):
         self.on_msg(self._receive)
 
     def _receive(self, _: object, content: Any, buffers: object) -> None:
-        # Taken out of the message first, so that no later error can show it.
+        # The text is taken out of the message first, so that no later error can show it.
         typed = content.pop("typed", None) if isinstance(content, dict) else None
         secret = hide(typed)
         del typed
@@ -75,7 +75,7 @@ class Panel:
 
     # Whether an entry that is refused stands with its reason until it is corrected, whatever else is drawn.
     KEEPS_REFUSED = False
-    # What errors call by the names of arguments and methods, as patterns, and its words on the page.
+    # Names of arguments and methods in errors, as patterns, and the words on the page for what they name.
     WORDS: ClassVar[Mapping[str, str]] = {}
     # The widget and what follows from its choices, as the classes that have this view.
     state: Any
@@ -249,7 +249,7 @@ class Panel:
         self.doing.value = f'<span role="status">{escape(work.doing)}{progress}</span>'
         set_visible(self.progress, bool(work.doing))
         set_visible(self.cancel, work.is_cancellable)
-        # Of what went wrong, what was tried last is told first.
+        # If several things went wrong, the one that was tried last is told first.
         refusals = [work.problem, self._refusal, *self.refused.values()]
         problem = escape(worded(next(filter(None, refusals), ""), self.WORDS))
         if problem:

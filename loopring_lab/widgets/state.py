@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 Parser = Callable[[str, Any], Any]
 """Takes the name of a choice and the value given for it; returns what is kept, or raises a LabError."""
 
-# What the widgets of each cell were set to, and how many of a class each run of a cell has made.
+# The last settings of the widgets of each cell, and how many of a class each run of a cell has made.
 _remembered: dict[tuple[str, ...], dict[str, Any]] = {}
 _made: Counter[tuple[str, str]] = Counter()
 
@@ -38,7 +38,7 @@ class WidgetState(HasSavedCopy, HasTraits):
     CHOICES: ClassVar[tuple[str, ...]] = ()
     # The module and the class of the view. Views import the widgets, and bring ipywidgets.
     _view_class: tuple[str, str]
-    # Works out what the choices show, and writes the code of it.
+    # The model works out what the choices show, and writes the code of it.
     model: Any
 
     def __init__(self, given: dict[str, Any]) -> None:
@@ -48,7 +48,7 @@ class WidgetState(HasSavedCopy, HasTraits):
                 others = f"It has {', '.join(self.CHOICES)}."
                 hint = did_you_mean(name, self.CHOICES, others)
                 raise LabError(f"{type(self).__name__} has no choice {name!r}. {hint}")
-        # Before the choices: setting one takes its lock.
+        # This comes before the choices, because setting one takes its lock.
         self.background = Background()
         super().__init__(**given)
 
@@ -100,7 +100,7 @@ class WidgetState(HasSavedCopy, HasTraits):
         place = (cell, name_of_class, str(_made[run]))
         for name, value in _remembered.get(place, {}).items():
             if name not in given:
-                # What does not fit this source, such as a market it lacks, is left out.
+                # A choice that does not fit this source, such as a market it lacks, is left out.
                 with contextlib.suppress(LabError):
                     setattr(self, name, value)
 

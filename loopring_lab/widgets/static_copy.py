@@ -13,8 +13,8 @@ from loopring_lab.interactive.shell import running_shell
 
 LIVE = ":is(.loopring-lab, .loopring-lab-figure, .ll-view)"
 OUTPUT = ".jp-OutputArea-child"
-# Of a widget without its kernel JupyterLab shows an error, whatever else is in the same output. So the copy is an
-# output of its own, after the widget's. Hidden is, line by line: the copy after a widget that lives; the error before
+# JupyterLab shows an error for a widget without its kernel, whatever else is in the same output. So the copy is an
+# output of its own, after the widget's. Line by line, this hides: the copy after a widget that lives; the error before
 # a copy, where none lives; and on other pages than Jupyter's, which have no outputs by this name, the copy if any
 # widget lives.
 STYLE = f"""<style>
@@ -37,13 +37,13 @@ class SavedCopy:
         wait: Callable[[], None] = lambda: None,
     ) -> None:
         self._name = name
-        # What the first output shows.
+        # The object that the first output shows.
         self.on_page = on_page
         self._html = html
-        # Returns once the widget has read what it shows.
+        # This returns once the widget has read what it shows.
         self._wait = wait
         self._id = uuid4().hex
-        # None until the widget is displayed.
+        # This is None until the widget is displayed.
         self._displayed: str | None = None
         self._is_outdated = False
         self._has_page = True
@@ -113,7 +113,7 @@ class HasSavedCopy:
     ) -> tuple[dict[str, Any], dict[str, Any]]:
         from anywidget import AnyWidget
 
-        # Also of a box, as Colab needs to be told how its parts are loaded.
+        # A box has this bundle too, as Colab needs to be told how its parts are loaded.
         bundle = AnyWidget._repr_mimebundle_(self._saved.on_page)
         view, metadata = bundle or ({}, {})
         # Widgets have a repr with a model's id, which changes in every run.

@@ -46,15 +46,16 @@ from loopring_lab.interactive.preview import Cell, notes_html, row_html
 from loopring_lab.widgets.panel import CSS, script
 from loopring_lab.widgets.static_copy import HasSavedCopy, SavedCopy
 
-# As many rows as are formatted within a few seconds; and on a page.
+# The most rows of a table, which are formatted within a few seconds, and those on a page.
 MOST_ROWS = 50_000
 PAGE = 50
 # Jupyter drops messages that exceed 1 MB a second, measured over 3 seconds.
 LARGEST_CSV = 2_900_000
 # The beginnings of text that a spreadsheet would run.
-# What does not begin with a letter, a digit or JSON's brackets: spreadsheets skip blanks and signs that nobody sees.
+# Any text counts that does not begin with a letter, a digit or JSON's brackets, because spreadsheets skip blanks and
+# signs that nobody sees.
 FORMULA = re.compile(r"^(?=[^\w\[{(\"])")
-# ``fee > 1``; what is no column before a sign is text to look for.
+# A comparison such as ``fee > 1``. If no column stands before the sign, it is text to look for.
 COMPARISON = re.compile(
     r"(?P<column>\w+)\s*(?P<sign>>=|<=|==|!=|=|<|>)\s*(?P<value>.*\S)\s*"
 )
@@ -68,9 +69,9 @@ COMPARE: dict[str, Callable[[Any, Any], bool]] = {
     ">": operator.gt,
 }
 HOW_TO_FILTER = ". Filter by text, such as ETH, or by a column, such as size > 1"
-# Two amounts of 256 bits, 78 digits each.
+# Room for two amounts of 256 bits, which have 78 digits each.
 EXACT = Context(prec=160)
-# What a click on a heading does to the order by its column; how that is drawn.
+# The order by a column that follows each order at a click on its heading, and how each is drawn.
 NEXT_ORDER = {
     "": "ascending",
     "ascending": "descending",
@@ -162,7 +163,7 @@ class TableView(HasSavedCopy, anywidget.AnyWidget):
             self._keys = len(keys)
             self._visible = [*keys, *shown]
             self._notes = notes_html(notes_on(frame, columns, self._precision))
-            # What the filter looks for, row by row; made when it is first used.
+            # The texts that the filter searches, row by row. They are made when it is first used.
             self._texts: list[str] | None = None
             self._select_rows()
             # Another frame has other rows at the same places.
@@ -224,7 +225,7 @@ class TableView(HasSavedCopy, anywidget.AnyWidget):
 
     def _searched_texts(self) -> list[str]:
         """Return what the filter looks for, row by row: all texts and exact values."""
-        # Made at the first filter, as most tables are never filtered.
+        # The texts are made at the first filter, as most tables are never filtered.
         if self._texts is None:
             parts: list[list[str]] = []
             for column in self._columns:
@@ -314,7 +315,7 @@ class TableView(HasSavedCopy, anywidget.AnyWidget):
         if not unit or column.heading.endswith(f"({unit})"):
             symbol = ""
         exact = format_amount(total) + symbol
-        # As long as the longest fraction on screen; where no row is cut, nothing of the total is.
+        # The fraction is as long as the longest one on screen; where no row is cut, nothing of the total is.
         numbers = [text.split(" ")[0].rstrip(CUT) for text in column.texts]
         places = max(len(number.partition(".")[2]) for number in numbers)
         cut = format_amount(truncate(total, places))
@@ -341,7 +342,7 @@ class TableView(HasSavedCopy, anywidget.AnyWidget):
         values = [_csv_values(one.values.iloc[self._rows]) for one in self._columns]
         # A name may be that of a token, which its issuer chose.
         names = [FORMULA.sub("'", column.name) for column in self._columns]
-        # By number, because two columns may have one name.
+        # Columns go by number, because two of them may have one name.
         frame = pd.DataFrame(dict(enumerate(values)), dtype=object)
         text = frame.to_csv(header=names, index=False, lineterminator="\r\n")
         packed = gzip.compress(text.encode())

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from loopring_lab.widgets.explorers import Explorer
     from loopring_lab.widgets.markets import MarketExplorer
 
-# What the controls offer: words on the page, and the choice that they stand for. Empty text is no choice.
+# The options of the controls: words on the page, and the choice that they stand for. Empty text is no choice.
 SIDES = [("buy and sell", ""), ("buy", "BUY"), ("sell", "SELL")]
 FILL_TYPES = [
     ("both", ""),
@@ -203,7 +203,7 @@ class TradesView(Panel):
     @period.setter
     def period(self, label: str) -> None:
         if label != OWN_DATES:
-            # Both at once, so that they are never the wrong way round.
+            # Both dates are set at once, so that they are never the wrong way round.
             with self.state.hold_trait_notifications():
                 self.state.until = None
                 self.state.since = self.model.periods[label]

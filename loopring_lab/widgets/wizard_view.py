@@ -87,7 +87,7 @@ ON_PAGE = {
 class WizardView(Panel):
     """The view of the wizard: the steps, what the present one needs, and the way on and back."""
 
-    # What a key update uses must be what is seen.
+    # A key update must use exactly what is seen.
     KEEPS_REFUSED = True
     WORDS = ON_PAGE
     model: KeyUpdateFlow
@@ -96,9 +96,9 @@ class WizardView(Panel):
         super().__init__(state, flow)
         self.steps = w.HTML()
         self.body = w.VBox()
-        # What the body shows now; fields that are put in anew would lose what is typed.
+        # The parts that the body shows now. Fields that are put in anew would lose what is typed.
         self._shown: list[Any] = []
-        # What the steps so far have shown, as HTML; the fields for secrets are no part of it.
+        # The HTML that the steps so far have shown; the fields for secrets are no part of it.
         self._seen: dict[str, str] = {}
         self.signature = self.secret(
             "Signature:",
@@ -136,7 +136,7 @@ class WizardView(Panel):
         )
         self.way = row(self.choice("way", "Signatures by", WAYS))
         self.back = self.button("Back", flow.back)
-        # One for each step: a click that comes late still names the step that it was meant for.
+        # Each step has a button of its own: a click that comes late still names the step that it was meant for.
         self.onward = {
             name: self.button(label, partial(self._go_on, name))
             for name, label in NEXT_LABELS.items()
@@ -176,7 +176,7 @@ class WizardView(Panel):
             button.disabled = is_working or not is_present
             set_visible(button, is_present or name in past)
         set_visible(self.back, step not in ("account", "follow"))
-        # What may have been sent is followed to its end.
+        # An update that may have been sent is followed to its end.
         can_leave = step != "account" and not (is_working or can_wait)
         set_visible(self.again, can_leave)
 
@@ -275,7 +275,7 @@ class WizardView(Panel):
         held = self.model.held
         # Before there is an answer, it is in none of the states.
         status = held.receipt.status if held.receipt is not None else ""
-        # One of two ends, and only the one that came is shown.
+        # There are two ends, and only the one that came is shown.
         end = FAILED if status == FAILED else PROCESSED
         html = ordered_list((RECEIVED, PROCESSING, end), status, "States")
         if not (held.finished or held.failed):
@@ -317,7 +317,7 @@ class WizardView(Panel):
         kind: Any = w.Text,
         **options: Any,
     ) -> Any:
-        # Not while somebody types: half an account id is another account.
+        # The value does not change while somebody types: half an account id is another account.
         field = kind(
             description=label,
             continuous_update=False,

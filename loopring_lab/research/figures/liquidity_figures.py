@@ -34,7 +34,7 @@ class Part(NamedTuple):
     width: float | None = None
 
 
-# What the net return is the sum of, by its column.
+# The parts that the net return is the sum of, each by its column.
 PARTS = {
     "fees": Part("fees", 1, COLOURS[2], "--"),
     "lost_to_arbitrage": Part("lost to arbitrage", -1, COLOURS[1], "-."),
