@@ -10,7 +10,7 @@ from loopring_lab.engine.groups import keys_of
 from loopring_lab.engine.kinds import FrameT, Trades
 from loopring_lab.fees.summary import RESERVED
 
-# The average price of a group follows from these columns of `sums`, over fills whose amounts are all known.
+# The average price of a group follows from these sums over the rows of `sums`, of fills whose amounts are all known.
 KNOWN_SUMS = (
     "sum(size) FILTER (WHERE is_known) AS known_size",
     "sum(notional) FILTER (WHERE is_known) AS known_notional",
