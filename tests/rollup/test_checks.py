@@ -285,4 +285,4 @@ def test_numbers_prove_that_blocks_before_the_first_one_are_missing():
     assert listed(found) == [("indices", 1)]
     assert found.problems["problem"][0] == "blocks 1 to 19 not held (19)"
     assert counts(found)["indices"] == (2, 1, 0)
-    assert listed(checked_data(recorded_bytes("data.hex"), first_block=0)) == []
+    assert listed(checked_data(recorded_bytes("data.hex"), first_block=1)) == []
