@@ -304,8 +304,8 @@ def test_key_update_wizard(place, relayer, client, signed):
     widget.shows_problem(
         on_page(lambda: lab.widgets.KeyUpdateWizard(client, valid_for="soon"))
     )
-    # What is shown is what is used.
-    widget.holds("Valid for", "30d")
+    # What was refused stands until it is corrected: nothing from before is used in its place.
+    widget.holds("Valid for", "soon")
     widget.enter("Valid for", "12h")
     widget.shows_no_problem()
     widget.enter("Fee in", "LRC")
