@@ -222,7 +222,7 @@ class StoredFile:
             # A link is followed once, here: the file and its write-ahead log are side by side.
             self.path = self.shown.resolve()
             str(self.path).encode()  # DuckDB takes names that are text
-            is_folder = self.path.is_dir()
+            self._refuse_other_kinds()
         except (OSError, ValueError, RuntimeError) as error:
             raise LabError(
                 f"{printable(str(path), 200)}: no file can have this path ({error}). Use another."
@@ -233,12 +233,6 @@ class StoredFile:
                 f"{printable(str(self.path), 200)}: DuckDB cannot keep a file under a path with a question mark. "
                 "Use another."
             )
-        if is_folder:
-            file = self.shown / f"{kind.contents}.duckdb"
-            raise NotAnArchive(
-                f"{path}: is a folder, and {kind.one} is one file. Give its path, such as {file}."
-            )
-        self._refuse_special()
 
     def described(self) -> str:
         """Describe the file in a representation."""
@@ -438,7 +432,7 @@ class StoredFile:
         """Attach the file to a database of its own that can do nothing else."""
         import duckdb
 
-        self._refuse_special()
+        self._refuse_other_kinds()
         self._check_beside()
         connection = duckdb.connect(config=session.limits() | SETTINGS)
         try:
@@ -470,13 +464,21 @@ class StoredFile:
             facts = [joined.synthetic, joined.exchange, joined.chain_id]
             connection.execute(UPDATE_SOURCE, facts)
 
-    def _refuse_special(self) -> None:
-        """Refuse a pipe or a device, which would never end, or never begin."""
-        with suppress(FileNotFoundError, NotADirectoryError):
-            if not stat.S_ISREG(self.path.stat().st_mode):
-                raise NotAnArchive(
-                    f"{self.shown}: a pipe or a device, and {self.kind.one} is a regular file. Use another path."
-                )
+    def _refuse_other_kinds(self) -> None:
+        """Refuse what is there and is no regular file: a folder, and a pipe or a device, which would never end."""
+        try:
+            mode = self.path.stat().st_mode
+        except (FileNotFoundError, NotADirectoryError):
+            return
+        if stat.S_ISDIR(mode):
+            file = self.shown / f"{self.kind.contents}.duckdb"
+            raise NotAnArchive(
+                f"{self.shown}: is a folder, and {self.kind.one} is one file. Give its path, such as {file}."
+            )
+        if not stat.S_ISREG(mode):
+            raise NotAnArchive(
+                f"{self.shown}: a pipe or a device, and {self.kind.one} is a regular file. Use another path."
+            )
 
     def _check_beside(self) -> None:
         """Refuse what lies beside the file and is not DuckDB's, which would write it, delete it or wait for it."""

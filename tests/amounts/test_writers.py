@@ -49,7 +49,7 @@ def back(kind):
 
 
 def sql(data, path, **options):
-    with sqlite3.connect(":memory:") as connection:
+    with contextlib.closing(sqlite3.connect(":memory:")) as connection:
         data.to_sql("fees", connection, **options)
         return connection.execute("SELECT fee FROM fees").fetchall()
 
