@@ -405,7 +405,8 @@ def show(
     ask = None
     if recover or signer_command is not None:
         ask = keys.wallet(signer_command)
-    keys.show_key(connect(base_url), account, ask)
+    with keys.in_words_of_a_terminal():
+        keys.show_key(connect(base_url), account, ask)
     return DONE
 
 
@@ -444,14 +445,16 @@ def update(
     from loopring_lab.sources.connect import connect
 
     ask = keys.wallet(signer_command)
-    prepared = KeyUpdate.prepare(
-        connect(base_url),
-        account_id=account,
-        max_fee=max_fee,
-        fee_token=fee_token,
-        valid_for=valid_for,
-    )
-    return DONE if keys.update_key(prepared, ask, sure=yes) else INCOMPLETE
+    with keys.in_words_of_a_terminal():
+        prepared = KeyUpdate.prepare(
+            connect(base_url),
+            account_id=account,
+            max_fee=max_fee,
+            fee_token=fee_token,
+            valid_for=valid_for,
+        )
+        is_sent = keys.update_key(prepared, ask, sure=yes)
+    return DONE if is_sent else INCOMPLETE
 
 
 # Archives of trades

@@ -6,13 +6,15 @@ import json
 import shlex
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import click
 
-from loopring_lab.errors import KeyUpdateError
+from loopring_lab.errors import KeyUpdateError, LabError
 from loopring_lab.interactive.preview import Sheet
+from loopring_lab.interactive.prose import worded
 from loopring_lab.redaction import SecretText, hide_pasted, shielded
 from loopring_lab.sources.client import wallet_of_owner
 from loopring_lab.sources.records import account_sheet
@@ -23,6 +25,35 @@ if TYPE_CHECKING:
 
 # Asks a wallet for a signature: the method of Ethereum's JSON-RPC, what is signed, and the wallet's address.
 AskWallet = Callable[[str, str, str], SecretText]
+# How errors of `KeyUpdate` name what a terminal has: each text, as a regular expression, and what stands for it.
+IN_TERMINAL = {
+    r"Call submit\(\) again: it acts only once": (
+        "See loopring-lab key show; if the nonce stays the same, run this command again: only one update acts"
+    ),
+    r"call wait\(\) again, or check client\.account\(\)": "see loopring-lab key show",
+    r"Check client\.account\(\), and prepare a new update": "See loopring-lab key show, and run this command again",
+    r"check client\.account\(\)": "see loopring-lab key show",
+    r"Sign (key_seed_message|typed_data)\(\) with (\w+), and attach\(signature\)": (
+        r"Sign exactly what is shown with \2, and give its signature"
+    ),
+    r"sign client\.current_key_seed\(\)": "sign exactly what is shown",
+    r"lab\.KeyUpdate\.prepare\(\)": "loopring-lab key update",
+    r"validUntil: expected.*": "--valid-for is too long. Give a shorter time, such as 30d.",
+    r", a timedelta or a datetime": "",
+    r"If you know the values.*": (
+        "A command cannot vouch for it: if you know its values from elsewhere, use lab.KeyUpdate in Python, with trust=."
+    ),
+    r"\b(max_fee|fee_token|valid_for)=": lambda name: f"--{name[1].replace('_', '-')} ",
+}
+
+
+@contextmanager
+def in_words_of_a_terminal() -> Iterator[None]:
+    """Let errors name commands and options instead of Python's calls and arguments."""
+    try:
+        yield
+    except LabError as error:
+        raise KeyUpdateError(worded(str(error), IN_TERMINAL)) from error
 
 
 def show_key(client: Client, account_id: int, ask: AskWallet | None) -> None:

@@ -298,7 +298,8 @@ def request_message(
     Raises
     ------
     ProtocolError
-        Unknown method, a query inside the URL, a parameter that has no text, or a body that is not JSON.
+        Unknown method, a query inside the URL, a parameter whose name or value has no text, or a body that is
+        not JSON.
 
     Examples
     --------
@@ -402,7 +403,7 @@ def _percent_encode(text: str) -> str:
 
 
 def _encoded_query(params: Mapping[str, Any] | str | None) -> str:
-    """Encode query parameters: k=v, sorted by key, without those that are empty."""
+    """Encode query parameters: k=v, sorted by name, without those that are empty."""
     if params is not None and not isinstance(params, Mapping):
         raise ProtocolError(
             "params",
@@ -410,11 +411,26 @@ def _encoded_query(params: Mapping[str, Any] | str | None) -> str:
             hint="Pass the query as a dictionary.",
         )
     pairs = []
-    for key, value in sorted((params or {}).items()):
+    for name in sorted(params or {}, key=_place_of_name):
+        value = (params or {})[name]
         if value is not None and value != "":
-            pairs.append(f"{key}={_query_value(value)}")
+            pairs.append(f"{name}={_query_value(value)}")
     # The relayer signs the commas of lists as they arrive: encoded once already.
     return _percent_encode("&".join(pairs)).replace("%2C", "%252C")
+
+
+def _place_of_name(name: object) -> tuple[str, str]:
+    """Return what sorts names of parameters as JavaScript's localeCompare, which the exchange's SDK sorts with."""
+    is_name = isinstance(name, str) and name.isascii() and name.isidentifier()
+    if not is_name:
+        raise ProtocolError(
+            "params",
+            "a name is not letters, digits and underscores, beginning with no digit",
+            hint="Write the names as the exchange's API has them.",
+        )
+    # Case decides only where all else is equal, and lower case comes first. The underscore comes before all else.
+    text = str(name)
+    return text.lower().replace("_", " "), text.swapcase()
 
 
 def _query_value(value: object) -> str:

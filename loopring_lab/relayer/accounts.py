@@ -13,7 +13,7 @@ from threading import RLock
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from loopring_lab import protocol
-from loopring_lab.errors import LabError
+from loopring_lab.errors import LabError, ProtocolError
 from loopring_lab.protocol.fields import parse_address, parse_uint
 from loopring_lab.relayer.history import Source
 from loopring_lab.relayer.schemas import ApiError, Code
@@ -274,7 +274,10 @@ class Accounts:
     ) -> None:
         # The relayer knows its address only as the client names it.
         for url in request.urls:
-            message = protocol.request_message(request.method, url, request.content)
+            try:
+                message = protocol.request_message(request.method, url, request.content)
+            except ProtocolError as error:
+                raise ApiError(Code.INVALID_ARGUMENT, str(error)) from None
             if protocol.verify_request(account.x, account.y, message, signature):
                 return
         raise ApiError(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping, Sequence
 from html import escape
 from pathlib import Path
@@ -13,6 +12,7 @@ import ipywidgets as w  # type: ignore[import-untyped]
 import traitlets
 
 from loopring_lab.errors import LabError
+from loopring_lab.interactive.prose import worded
 from loopring_lab.redaction import SecretText, hide
 from loopring_lab.widgets.state import WidgetState
 from loopring_lab.widgets.static_copy import SavedCopy
@@ -256,13 +256,6 @@ class Panel:
             problem = f'<div role="alert" class="ll-problem">{problem}</div>'
         self.problem.value = problem
         set_visible(self.problem, bool(problem))
-
-
-def worded(problem: str, words: Mapping[str, str]) -> str:
-    """Replace each pattern in an error by words for what is on the page."""
-    for pattern, name in words.items():
-        problem = re.sub(pattern, name, problem)
-    return problem
 
 
 def written(value: Any) -> str:

@@ -14,9 +14,9 @@ from support.key_update_setup import personal_sign
 from support.optional import package_or_skip
 
 import loopring_lab as lab
+from loopring_lab.interactive.prose import worded
 from loopring_lab.relayer import Relayer, Settings, World
 from loopring_lab.widgets import check_amount
-from loopring_lab.widgets.panel import worded
 from loopring_lab.widgets.wizard_view import ON_PAGE
 
 READ = 10083

@@ -1,12 +1,15 @@
 """The commands about an account's key: shown, recovered and updated with a wallet that stays elsewhere."""
 
 import json
+import re
 import sys
 from collections.abc import Iterator
 
 import pytest
 from support.clients import client_of
 from support.key_update_setup import personal_sign, sign_typed_data
+from support.scripted_server import Answer, scripted
+from support.troubled import passed_on
 
 from loopring_lab import cli
 from loopring_lab.relayer import Relayer, Settings, World
@@ -31,8 +34,9 @@ print("0x" + signed.signature.hex())
 
 
 @pytest.fixture
-def relayer() -> Iterator[Relayer]:
-    with Relayer(World(size=0.002), Settings(update_seconds=0.02)) as relayer:
+def relayer(request) -> Iterator[Relayer]:
+    pace = getattr(request, "param", 0.02)
+    with Relayer(World(size=0.002), Settings(update_seconds=pace)) as relayer:
         yield relayer
 
 
@@ -41,8 +45,9 @@ def key(relayer, monkeypatch):
     """Run a command about a key against the relayer; return its exit code."""
     monkeypatch.setenv("LOOPRING_API_KEY", relayer.api_key)
 
-    def run(name: str, account: int, *options: str) -> int:
-        words = ["key", name, str(account), "--base-url", relayer.base_url, *options]
+    def run(name: str, account: int, *options: str, at: str = "") -> int:
+        address = at or relayer.base_url
+        words = ["key", name, str(account), "--base-url", address, *options]
         return cli.main(words)
 
     return run
@@ -161,6 +166,46 @@ def test_refusals_are_those_of_the_walkthrough(
     assert said in told
     assert "0x1234" not in told
     assert client_of(relayer).account(account).nonce == 1
+
+
+# A call, an argument or a name of Python; a wallet's method is none.
+PYTHON = re.compile(r"\w\(|(?<!personal)_\w|\b[a-z]+=")
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--valid-for", "soon"], "--valid-for 'soon': expected a duration above zero"),
+        (["--valid-for", "90000d"], "--valid-for is too long"),
+        (["--fee-token", "DOGE"], "--fee-token 'DOGE': pays no fees"),
+        (["--max-fee", "-1"], "got --max-fee '-1'"),
+        (["--signer-command", "echo 0x1234"], "Sign exactly what is shown"),
+    ],
+)
+def test_refusals_name_what_a_terminal_has(key, capsys, options, said):
+    assert key("update", ACCOUNT, "--signer-command", "false", "--yes", *options) == 2
+    told = capsys.readouterr().err
+    assert said in told
+    assert not PYTHON.search(told)
+
+
+@pytest.mark.parametrize("relayer", [None], indirect=True)
+def test_after_lost_answers_the_next_command_is_named(relayer, key, program, capsys):
+    def silent(number, request):
+        # The update arrives, and of that nothing is heard.
+        answer = passed_on(relayer.base_url, request)
+        return Answer(hang_up=True) if request.method == "POST" else answer
+
+    command = program(ACCOUNT)
+    with scripted(silent) as server:
+        options = ["--signer-command", command, "--yes"]
+        assert key("update", ACCOUNT, *options, at=server.base_url) == 2
+    told = capsys.readouterr().err
+    assert "sent 3 times without an answer, so it may have been accepted" in told
+    assert told.endswith(
+        "See loopring-lab key show; if the nonce stays the same, run this command again: only one update acts.\n"
+    )
+    assert "()" not in told
 
 
 def test_another_wallets_signature_does_not_recover_the_key(

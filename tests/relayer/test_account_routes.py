@@ -163,6 +163,9 @@ def test_the_api_key_needs_the_right_signature(relayers):
     headers = {"X-API-SIG": right}
     assert code_of(relayer, "/apiKey", accountId=ACCOUNT) == 104004
     assert code_of(relayer, "/apiKey", headers, accountId=ACCOUNT, more="1") == 104005
+    # No signed text has such a name.
+    unsigned = {"accountId": ACCOUNT, "not-a-name": "1"}
+    assert code_of(relayer, "/apiKey", headers, **unsigned) == 100001
     for account in (POOL, 424242, "x", ""):
         assert code_of(relayer, "/apiKey", headers, accountId=account) == 104003
     relayer.add_account(500, "0x" + 40 * "1")
