@@ -40,10 +40,12 @@ IN_TERMINAL = {
     r"lab\.KeyUpdate\.prepare\(\)": "loopring-lab key update",
     r"validUntil: expected.*": "--valid-for is too long. Give a shorter time, such as 30d.",
     r", a timedelta or a datetime": "",
-    r"If you know the values.*": (
-        "A command cannot vouch for it: if you know its values from elsewhere, use lab.KeyUpdate in Python, with trust=."
+    r"If you know the values.*(?=\.)": (
+        "A command cannot vouch for it: if you know its values from elsewhere, use lab.KeyUpdate in Python"
     ),
-    r"\b(max_fee|fee_token|valid_for)=": lambda name: f"--{name[1].replace('_', '-')} ",
+    r"\bmax_fee=": "--max-fee ",
+    r"\bfee_token=": "--fee-token ",
+    r"\bvalid_for=": "--valid-for ",
 }
 
 
