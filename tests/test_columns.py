@@ -11,6 +11,7 @@ from support.public_frames import public_frames
 
 import loopring_lab as lab
 from loopring_lab import columns
+from loopring_lab.tables.rows import as_trades
 
 ROOT = Path(__file__).parents[1]
 NAMED_ELSEWHERE = {
@@ -196,6 +197,18 @@ def test_one_name_means_what_it_means_in_its_own_frame():
 def test_frames_of_trades_have_the_declared_columns_in_order(made):
     for name in ("Client.trades", "Archive.trades", "rollup.Blocks.trades"):
         assert made[name].columns.tolist() == list(columns.TRADES), name
+
+
+def test_every_declared_column_is_made_by_a_source(made):
+    made_by = [made["Client.trades"], made["BlocksClient.trades"]]
+    filled = {name for frame in made_by for name in frame if frame[name].notna().any()}
+    # Of the relayer's rows only irregular ones have a note.
+    assert set(columns.TRADES) - filled <= {"extra"}
+
+
+def test_a_column_that_is_not_declared_is_not_dropped():
+    with pytest.raises(ValueError, match=r"does not declare \['colour'\]"):
+        as_trades({"created_at": [], "colour": []})
 
 
 def test_types_of_trades_in_arrow_are_those_declared(made):

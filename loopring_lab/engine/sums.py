@@ -1,6 +1,6 @@
 """What every summary has: exact sums by group, rates that follow from them, and fills counted from both sides.
 
-Steps of a summary, as text for `query.Question`:
+Steps of a summary, as text for `question.Question`:
 
     rows     `RATES`, of which the engine takes the medians (``medians=["median_bps"]``)
     sums     `sums_sql`

@@ -55,11 +55,12 @@ _RATE = re.compile(
 )
 # In a refusal of logs these words are about the range that was asked for, whatever else is said.
 _EXTENT = re.compile(
-    r"\b(block|log|result|event)s?\b|range|size|large|smaller|narrow|time(d )?out|time limit|deadline",
+    r"\b(block|height|epoch|log|result|event)s?\b|range|span|interval|window|size|large|smaller|narrow"
+    r"|time(d )?out|time limit|deadline",
     re.IGNORECASE,
 )
 _NO_ACCESS = re.compile(
-    r"api.?key|unauthori[sz]|authenticat|forbidden|denied|credential|project id",
+    r"api.?key|unauthori[sz]|authenticat|credential|project id",
     re.IGNORECASE,
 )
 _PRUNED = re.compile(r"prun|archive|histor|missing trie node", re.IGNORECASE)

@@ -51,6 +51,9 @@ def convert(
 
 def as_trades(made: Mapping[str, Any]) -> pa.Table:
     """Put columns in the order of trades, names and words as codes; those that a source does not have are unknown."""
+    undeclared = made.keys() - TRADES.keys()
+    if undeclared:
+        raise ValueError(f"columns.toml does not declare {sorted(undeclared)}")
     rows = len(made["created_at"])
     columns: dict[str, Any] = {}
     for name, column in TRADES.items():

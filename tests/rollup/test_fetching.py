@@ -164,6 +164,9 @@ RANGE_REFUSALS = [
     (1, "nope"),
     (-32000, ""),
     (-32016, "too expensive"),
+    (-32000, "request denied: over 2000"),
+    (-32000, "forbidden: max span 2000"),
+    (-32005, "quota: 2000 heights at most"),
 ]  # fmt: skip
 
 
