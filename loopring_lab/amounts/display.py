@@ -72,7 +72,12 @@ class TextColumn(NamedTuple):
     @property
     def help(self) -> str:
         """The text that its heading shows when it is pointed at."""
-        return self.described.help if self.described else ""
+        if self.described is None:
+            return ""
+        column = self.described
+        if isinstance(self.values.dtype, pd.DatetimeTZDtype):
+            column = column._replace(unit=str(self.values.dt.tz))
+        return column.help
 
     def cells(self) -> list[Cell]:
         """Return the cells under the heading."""
@@ -170,8 +175,8 @@ def show(
     are 0; hashes and places in blocks come last. ``…`` marks amounts of which
     digits are cut, also of values in ``fee_value``: after the first digit that ``within_bps`` leaves uncertain,
     or after five digits without it. Other floats have two decimals. Pointing at a cell shows its exact value,
-    of a float ten digits, at a heading what it means. Times are UTC. Notes that a result carries in
-    ``attrs["notes"]`` are printed under the table.
+    of a float ten digits, at a heading what it means. A heading of times names their zone. Notes that a result
+    carries in ``attrs["notes"]`` are printed under the table.
 
     Parameters
     ----------
@@ -451,8 +456,8 @@ def _column(
     if isinstance(column.dtype, pd.DatetimeTZDtype):
         return TextColumn(
             name,
-            f"{name} (UTC)",
-            _format_times(column.dt.tz_convert("UTC")),
+            f"{name} ({column.dt.tz})",
+            _format_times(column),
             [""] * len(column),
             column,
         )

@@ -6,19 +6,24 @@ In queries the keys are called ``group_1``, ``group_2`` and so on, whatever the 
 
 from __future__ import annotations
 
+import functools
 import re
+import zoneinfo
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from loopring_lab.errors import LabError
+from loopring_lab.engine import session
+from loopring_lab.errors import LabError, did_you_mean
 
 if TYPE_CHECKING:
     from loopring_lab.engine.kinds import Given
 
+UTC = "UTC"
 SECOND = 1000
-DAY = 86_400 * SECOND
-FIXED = {"s": SECOND, "min": 60 * SECOND, "h": 3600 * SECOND, "d": DAY, "w": 7 * DAY}
+HOUR = 3600 * SECOND
+DAY = 24 * HOUR
+FIXED = {"s": SECOND, "min": 60 * SECOND, "h": HOUR, "d": DAY, "w": 7 * DAY}
 MONTHS = {"mo": 1, "q": 3, "y": 12}
 
 # DuckDB's other name of HUGEINT, used for a column of somebody's own, as HUGEINTs in queries are amounts in 1e-18.
@@ -71,23 +76,97 @@ def bps_sql(part: str, whole: str) -> str:
     return f"10000 * {lowest[0]} / nullif({lowest[1]}, 0)"
 
 
-def length_sql(every: str) -> str:
-    """Return the length of a period as SQL, from text such as ``1w`` or ``1mo``."""
-    count, unit = count_and_unit(every)
-    if unit in MONTHS:
-        return f"INTERVAL {count * MONTHS[unit]} MONTH"
-    return f"INTERVAL {count * FIXED[unit] // SECOND} SECOND"
+@dataclass(frozen=True)
+class Periods:
+    """Periods of one length, such as ``1w`` or ``1mo``, which begin by the clock of a time zone.
+
+    Where clocks change, a day has 23 or 25 hours. Periods of an hour or less keep their length, so an hour that a clock
+    shows twice is two periods.
+    """
+
+    every: str
+    zone: str = UTC
+
+    @property
+    def length(self) -> str:
+        """The length of a period as SQL."""
+        count, unit = count_and_unit(self.every)
+        if unit in MONTHS:
+            return f"INTERVAL {count * MONTHS[unit]} MONTH"
+        return f"INTERVAL {count * FIXED[unit] // SECOND} SECOND"
+
+    def start(self, moment: str = "created_at") -> str:
+        """Return the start of the period of a moment as SQL."""
+        moment = f"{moment}::TIMESTAMPTZ"
+        utc = _clock(moment, UTC)
+        shown = _clock(moment, self.zone)
+        begun = self._begun(shown)
+        if self._keep_length:
+            return _moment(f"{begun} - ({shown} - {utc})", UTC)
+        return _moment(begun, self.zone)
+
+    def starts(self, first: str, last: str) -> str:
+        """Return the starts of all periods from a start to before a moment, as a list in SQL."""
+        zone = UTC if self._keep_length else self.zone
+        shown = _clock(first, zone)
+        # A start that a clock leaves out, such as a midnight, is shown as an hour later.
+        if self._of_days:
+            shown = f"date_trunc('day', {shown})"
+        elif not self._keep_length:
+            shown = self._begun(shown)
+        listed = f"range({shown}, {_clock(last, zone)}, {self.length})"
+        return f"list_transform({listed}, lambda start: {_moment('start', zone)})"
+
+    def _begun(self, shown: str) -> str:
+        """Return what the clock shows when the period of what it shows begins."""
+        _, unit = count_and_unit(self.every)
+        # Weeks begin on a Monday; other periods are counted from the beginning of 1970.
+        origin = "1970-01-05" if unit == "w" else "1970-01-01"
+        return f"time_bucket({self.length}, {shown}, TIMESTAMP '{origin}')"
+
+    @property
+    def _keep_length(self) -> bool:
+        count, unit = count_and_unit(self.every)
+        return unit in FIXED and count * FIXED[unit] <= HOUR
+
+    @property
+    def _of_days(self) -> bool:
+        _, unit = count_and_unit(self.every)
+        return FIXED.get(unit, DAY) >= DAY
 
 
-def period_sql(every: str) -> str:
-    """Return the start of the period of ``created_at`` as SQL, in UTC, from text such as ``1w`` or ``1mo``."""
-    _, unit = count_and_unit(every)
-    # Weeks begin on a Monday; other periods are counted from the beginning of 1970.
-    origin = "1970-01-05" if unit == "w" else "1970-01-01"
-    # Periods are counted without a time zone, as that of somebody else's connection need not be UTC.
-    utc = "make_timestamp(epoch_us(created_at::TIMESTAMPTZ))"
-    bucket = f"time_bucket({length_sql(every)}, {utc}, TIMESTAMP '{origin}')"
-    return f"to_timestamp(epoch({bucket}))"
+def _clock(moment: str, zone: str) -> str:
+    """Return what the clock of a zone shows at a moment, as SQL without a zone: a connection has its own."""
+    if zone == UTC:
+        return f"make_timestamp(epoch_us({moment}))"
+    return f"timezone({literal(zone)}, {moment})"
+
+
+def _moment(shown: str, zone: str) -> str:
+    """Return the first moment at which the clock of a zone shows this, as SQL."""
+    if zone == UTC:
+        return f"to_timestamp(epoch({shown}))"
+    # DuckDB gives the second moment where clocks were put back by an hour.
+    second = f"timezone({literal(zone)}, {shown})"
+    first = f"{second} - INTERVAL 1 HOUR"
+    return f"CASE WHEN {_clock(first, zone)} = {shown} THEN {first} ELSE {second} END"
+
+
+@functools.cache
+def _zones() -> set[str]:
+    """Return the time zones that both DuckDB and Python know."""
+    rows = session.cursor().execute("SELECT name FROM pg_timezone_names()").fetchall()
+    return zoneinfo.available_timezones() & {name for (name,) in rows}
+
+
+def check_zone(tz: object, caller: str) -> str:
+    """Return the name of a time zone; a LabError where it is none."""
+    if isinstance(tz, str) and tz in _zones():
+        return tz
+    hint = did_you_mean(tz, _zones(), "Give a name of the IANA time zone database.")
+    raise LabError(
+        f"{caller}: tz={tz!r} is not the name of a time zone, such as 'Europe/Berlin' or 'UTC'. {hint}"
+    )
 
 
 def count_and_unit(every: str) -> tuple[int, str]:
@@ -105,19 +184,19 @@ def count_and_unit(every: str) -> tuple[int, str]:
 class Keys:
     """The keys of an answer: their names in it, and how their values are put in order.
 
-    With ``every`` one of them is ``period``. ``order`` holds, for ordered categories, the values of a key in their
+    With ``periods`` one of them is ``period``. ``order`` holds, for ordered categories, the values of a key in their
     order. ``added`` are the other keys that are no columns of the caller's: a step of the question adds them.
     """
 
     names: tuple[str, ...] = ()
-    every: str | None = None
+    periods: Periods | None = None
     order: dict[str, list[Any]] = field(default_factory=dict)
     added: tuple[str, ...] = ()
 
     @property
     def of_frame(self) -> list[str]:
         """The keys that are columns of the caller's."""
-        others = self.added if self.every is None else (*self.added, "period")
+        others = self.added if self.periods is None else (*self.added, "period")
         return [name for name in self.names if name not in others]
 
     @property
@@ -129,8 +208,8 @@ class Keys:
         """Return the keys of a frame with columns of these types: one line of a SELECT for each."""
         aliases = dict(zip(self.names, self.aliases, strict=True))
         lines = [f"0 AS {EVERYTHING}"]
-        if self.every is not None:
-            lines.append(f"{period_sql(self.every)} AS {aliases['period']}")
+        if self.periods is not None:
+            lines.append(f"{self.periods.start()} AS {aliases['period']}")
         for name in self.of_frame:
             # Adding 0 makes -0.0 and 0.0 one group.
             is_float = types[name] in ("FLOAT", "DOUBLE")
@@ -180,15 +259,19 @@ def keys_of(
     by: str | Sequence[str] | None,
     *reserved: str,
     every: str | None = None,
+    tz: str = UTC,
 ) -> Keys:
-    """Check ``by=`` and ``every=`` of a call. `reserved` are names that its answer has for columns of its own.
+    """Check ``by=``, ``every=`` and ``tz=`` of a call. `reserved` are names that its answer has for columns of its own.
 
     With `every`, ``period`` is the first key.
     """
-    if every is not None:
-        period_sql(every)  # raises where it is not a period
-        reserved = (*reserved, "period")
     caller = trades.caller
+    zone = check_zone(tz, caller)
+    periods = None
+    if every is not None:
+        count_and_unit(every)  # raises where it is not a period
+        periods = Periods(every, zone)
+        reserved = (*reserved, "period")
     names = _names_in(by, caller)
     for name in names:
         if name == "created_at":
@@ -205,9 +288,9 @@ def keys_of(
             continue
         raise LabError(f"{caller}: by= cannot include {name!r}. {hint}")
     order = {name: trades.order_of(name) for name in names}
-    if every is not None:
+    if periods is not None:
         names = ["period", *names]
-    return Keys(tuple(names), every, order)
+    return Keys(tuple(names), periods, order)
 
 
 def several(given: Any) -> list[Any]:

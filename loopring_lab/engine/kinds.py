@@ -167,7 +167,7 @@ class Given(ABC, Generic[FrameT]):
         keys = question.keys
         self.check([*question.needs, *(question.shown or ()), *keys.of_frame])
         optional = [name for name in question.may_have if name in self.names]
-        time = [] if keys.every is None else ["created_at"]
+        time = [] if keys.periods is None else ["created_at"]
         wanted = dict.fromkeys([*question.needs, *optional, *time, *keys.of_frame])
         by_capitals: dict[str, str] = {}
         for name in wanted:

@@ -235,10 +235,14 @@ def _out_of_duckdb(name: str, kind: str) -> str:
 
 
 def named(table: pa.Table, keys: Keys) -> pa.Table:
-    """Give the keys of an answer their names."""
+    """Give the keys of an answer their names, and periods their time zone."""
     names = dict(zip(keys.aliases, keys.names, strict=True))
     kept = [name for name in table.column_names if name != EVERYTHING]
-    return table.select(kept).rename_columns([names.get(name, name) for name in kept])
+    table = table.select(kept).rename_columns([names.get(name, name) for name in kept])
+    if keys.periods is None:
+        return table
+    zoned = table["period"].cast(pa.timestamp("ms", keys.periods.zone))
+    return frames.replaced(table, "period", zoned)
 
 
 # Types

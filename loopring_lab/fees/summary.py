@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from loopring_lab.engine import sums
 from loopring_lab.engine.ask import given
-from loopring_lab.engine.groups import keys_of
+from loopring_lab.engine.groups import UTC, keys_of
 from loopring_lab.engine.kinds import FrameT, Given, Trades
 
 
@@ -56,7 +56,11 @@ def summary(trades: Trades[FrameT], by: str | Sequence[str] | None = None) -> Fr
 
 
 def over_time(
-    trades: Trades[FrameT], every: str = "1d", by: str | Sequence[str] | None = None
+    trades: Trades[FrameT],
+    every: str = "1d",
+    by: str | Sequence[str] | None = None,
+    *,
+    tz: str = UTC,
 ) -> FrameT:
     """Sum fees by period, fee token and any other columns.
 
@@ -66,20 +70,24 @@ def over_time(
         From `Client.trades`, `Archive.scan` or `engine.portable`.
     every : str
         Length of a period: a number and ``s``, ``min``, ``h``, ``d``, ``w`` (from Monday), ``mo``, ``q``
-        or ``y``, in UTC.
+        or ``y``.
     by : str or sequence of str, optional
         Columns to group by.
+    tz : str
+        The time zone by whose clock periods begin, such as ``"Europe/Berlin"``, whatever the zone of
+        ``created_at`` is. Where clocks change, a day has 23 or 25 hours, and an hour that they show twice is
+        two periods.
 
     Returns
     -------
     frame of the same kind, one row per group
-        As `summary`, with ``period``, the start of each period, in front. Periods without fills have no row;
-        fills at an unknown time are grouped under a null period, last.
+        As `summary`, with ``period``, the start of each period in that time zone, in front. Periods without
+        fills have no row; fills at an unknown time are grouped under a null period, last.
 
     Raises
     ------
     LabError, AmountError
-        As for `summary`, or `every` is not a valid period.
+        As for `summary`, or `every` is not a valid period, or `tz` no time zone.
 
     Examples
     --------
@@ -89,13 +97,16 @@ def over_time(
     0 2022-12-12 00:00:00+00:00       LRC         0.272
     1 2022-12-19 00:00:00+00:00       ETH  0.0006213168
     """
-    return _sum_fees(given(trades, "lab.fees.over_time"), by, str(every))
+    return _sum_fees(given(trades, "lab.fees.over_time"), by, str(every), tz)
 
 
 def _sum_fees(
-    trades: Given[FrameT], by: str | Sequence[str] | None, every: str | None = None
+    trades: Given[FrameT],
+    by: str | Sequence[str] | None,
+    every: str | None = None,
+    tz: str = UTC,
 ) -> FrameT:
-    outer = keys_of(trades, by, *RESERVED, every=every)
+    outer = keys_of(trades, by, *RESERVED, every=every, tz=tz)
     keys = sums.with_key(outer, "fee_token")
     steps = {"rows": sums.rates_sql(keys), "sums": sums.sums_sql(keys)}
     return sums.asked(

@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from loopring_lab.engine import sums
 from loopring_lab.engine.ask import ask, ask_table, given
-from loopring_lab.engine.groups import keys_of, whole_units
+from loopring_lab.engine.groups import UTC, keys_of, whole_units
 from loopring_lab.engine.kinds import FrameT, Given, Trades
 from loopring_lab.engine.question import Question
 from loopring_lab.errors import LabError
@@ -46,6 +46,8 @@ def tiers(
     every: str | None = None,
     by: str | Sequence[str] | None = None,
     tokens: pd.DataFrame | None = None,
+    *,
+    tz: str = UTC,
 ) -> FrameT:
     """Infer the fee tiers at which fills were charged, in whole basis points, and count the fills in each.
 
@@ -64,6 +66,8 @@ def tiers(
         From `Client.tokens`, for the decimals of tokens. Without it, a tier is named only if it is the only
         one that fits with any number of decimals that the amounts in `trades` allow: never a wrong one, but
         more fills stay ambiguous, and none is ``likely``.
+    tz : str
+        The time zone by whose clock periods begin, as for `over_time`.
 
     Returns
     -------
@@ -96,7 +100,7 @@ def tiers(
     1       dex        30     exact
     """
     fills = given(trades, "lab.fees.tiers")
-    keys = keys_of(fills, by, *RESERVED, every=every)
+    keys = keys_of(fills, by, *RESERVED, every=every, tz=tz)
     group = keys.columns()
     tier = f"{group}, tier_bps, certainty"
     counted = f"""

@@ -9,7 +9,8 @@ import pandas as pd
 from matplotlib import dates as mdates
 from matplotlib.axes import Axes
 
-from loopring_lab.engine.groups import DAY, FIXED, MONTHS, count_and_unit
+from loopring_lab.engine import session
+from loopring_lab.engine.groups import DAY, FIXED, MONTHS, Periods, count_and_unit
 from loopring_lab.errors import LabError
 from loopring_lab.figures.answers import select_quote
 from loopring_lab.figures.style import column_width, every_nth
@@ -35,6 +36,8 @@ UNIT_NAMES = {
     "q": "quarter",
     "y": "year",
 }
+# Months and what is made of them differ in length; these say about how many there are.
+LENGTHS = FIXED | {unit: 30 * DAY * months for unit, months in MONTHS.items()}
 # Periods below which the axis is widened, a week of days; and about as many as there are pixels for them.
 FEWEST = 7
 MOST = 1000
@@ -47,11 +50,12 @@ MOST_DIGITS = 17
 
 
 class Timeline(NamedTuple):
-    """The periods of a figure, including those without trades; `left` and `width` in days."""
+    """The periods of a figure, including those without trades, in a time zone; `left` and `width` in days."""
 
     name: str
     left: np.ndarray
     width: np.ndarray
+    zone: str
 
     @property
     def middle(self) -> np.ndarray:
@@ -69,7 +73,7 @@ class Timeline(NamedTuple):
         form = "%Y-%m-%d"
         # Names have a time of day only where a period does not begin at midnight.
         if (periods != periods.dt.normalize()).any():
-            form = "%Y-%m-%d %H:%M UTC"
+            form = "%Y-%m-%d %H:%M %Z"
         days = _milliseconds(periods) / DAY
         return table.assign(
             place=np.searchsorted(self.left, days),
@@ -86,34 +90,25 @@ def period_for(days: float) -> str:
 
 
 def timeline(periods: pd.Series, every: str, caller: str) -> Timeline:
-    """Lay out all periods from the first to the last."""
+    """Lay out all periods from the first to the last, in the time zone that these have."""
     if periods.empty:
         raise LabError(
             f"{caller}: no trade with a known time to draw. Pass other trades."
         )
     count, unit = count_and_unit(every)
-    times = _milliseconds(periods).astype("datetime64[ms]")
-    if unit in MONTHS:
-        # Months differ in length, so they are counted as months.
-        times = times.astype("datetime64[M]")
-        length = count * MONTHS[unit]
-    else:
-        length = count * FIXED[unit]
-    # Milliseconds or months since 1970.
-    counted = times.astype(np.int64)
-    first = counted.min()
-    last = counted.max()
-    if (last - first) // length >= MOST:
+    length = count * LENGTHS[unit]
+    times = _milliseconds(periods)
+    if (times.max() - times.min()) // length >= MOST:
         raise LabError(
             f"{caller}(every={every!r}) would draw more than {MOST:,} periods. Give a longer one, such as every='1w'."
         )
-    # The last edge is the end of the last period.
-    edges = np.arange(first, last + length + 1, length).astype(times.dtype)
-    days = edges.astype("datetime64[ms]").astype(np.int64) / DAY
+    zone = str(periods.dt.tz)
+    days = _edges(Periods(every, zone), times.min(), times.max()) / DAY
     return Timeline(
         period_name(every),
         days[:-1],
         np.diff(days),
+        zone,
     )
 
 
@@ -121,6 +116,19 @@ def period_name(every: str) -> str:
     """Spell out a period, such as ``2 weeks``."""
     count, unit = count_and_unit(every)
     return UNIT_NAMES[unit] if count == 1 else f"{count} {UNIT_NAMES[unit]}s"
+
+
+def _edges(periods: Periods, first: int, last: int) -> np.ndarray:
+    """Return the starts of the periods from a start to a moment and the end of the last, in milliseconds."""
+    ends = [f"make_timestamptz({ms * 1000})" for ms in (first, last)]
+    # The end of the last period is not known yet; three lengths later it is over, also where clocks are put back.
+    beyond = periods.start(f"({ends[1]} + 3 * {periods.length})")
+    found = session.cursor().execute(
+        f"SELECT list_transform({periods.starts(ends[0], beyond)}, lambda start: epoch_ms(start))"
+    )
+    edges = np.array(found.fetchall()[0][0])
+    is_after = edges > last
+    return edges[: is_after.argmax() + 1]
 
 
 def _milliseconds(times: pd.Series) -> np.ndarray:
@@ -149,11 +157,12 @@ def format_dates(axes: Axes, periods: Timeline) -> None:
         # A single period would fill the figure; beside it is room for one on either side.
         room = min(1, (FEWEST - count) / 2) * periods.width[0]
         axes.set_xlim(periods.left[0] - room, periods.end + room)
-    locator = mdates.AutoDateLocator(minticks=3, maxticks=9)  # type: ignore[no-untyped-call]
+    locator = mdates.AutoDateLocator(periods.zone, minticks=3, maxticks=9)  # type: ignore[no-untyped-call]
     axes.xaxis.set_major_locator(locator)
     day = "%d %b"  # "26" alone would not name the month
     concise = _Dates(  # type: ignore[no-untyped-call]
         locator,
+        periods.zone,
         formats=["%Y", "%b", day, "%H:%M", "%H:%M", "%S.%f"],
         zero_formats=["", "%Y", day, day, "%H:%M", "%H:%M"],
         offset_formats=["", "%Y", "%Y", "%d %b %Y", "%d %b %Y", "%d %b %Y"],
@@ -161,7 +170,7 @@ def format_dates(axes: Axes, periods: Timeline) -> None:
     axes.xaxis.set_major_formatter(concise)
     # The offset stands below the first date, which it belongs to; on the right is the label of synthetic data.
     axes.xaxis.get_offset_text().set(x=0, horizontalalignment="left")
-    axes.set_xlabel("time (UTC)")
+    axes.set_xlabel(f"time ({periods.zone})")
 
 
 def quantiles_of(

@@ -12,6 +12,7 @@ from matplotlib.dates import date2num
 
 from loopring_lab.amounts import to_float
 from loopring_lab.amounts.display import format_amount
+from loopring_lab.engine.groups import UTC
 from loopring_lab.errors import LabError
 from loopring_lab.figures import axis
 from loopring_lab.figures.answers import check_token
@@ -74,7 +75,8 @@ def pool_balance(
     of_token = balances[balances["token"] == token]
     # Before the first published balance nothing can be recomputed; from then on both are known.
     levels = of_token["recomputed_units"].fillna(of_token["published_units"])
-    line = of_token.assign(level=levels).dropna(subset="level")
+    times = of_token["created_at"].dt.tz_convert(UTC)
+    line = of_token.assign(level=levels, created_at=times).dropna(subset="level")
     is_stated = line["published"].notna()
     if not is_stated.any():
         raise LabError(

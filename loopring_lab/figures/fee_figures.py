@@ -18,7 +18,7 @@ from loopring_lab import fees
 from loopring_lab.amounts import to_float
 from loopring_lab.amounts.display import MISSING, format_amount, truncate
 from loopring_lab.engine.ask import given
-from loopring_lab.engine.groups import keys_of
+from loopring_lab.engine.groups import UTC, keys_of
 from loopring_lab.errors import LabError
 from loopring_lab.figures import axis, style
 from loopring_lab.figures.answers import as_pandas, with_most_fills
@@ -77,6 +77,7 @@ def fee_rates(
     trades: Any,
     *,
     every: str | None = None,
+    tz: str = UTC,
     by: str | Sequence[str] | None = "auto",
     ax: Axes | None = None,
 ) -> Figure:
@@ -90,6 +91,8 @@ def fee_rates(
         From `Client.trades` or `Archive.scan`.
     every : str, optional
         Length of a period, as for `fees.over_time`; chosen to fit the time covered by default.
+    tz : str
+        The time zone by whose clock periods begin, as for `fees.over_time`; the axis names it.
     by : str, sequence of str, or None
         One line for each value of these columns, up to the five with the most fills. ``"fee_token"`` draws
         one for each token, ``None`` one of all fills; without it the token with the most fills is drawn, which
@@ -121,7 +124,7 @@ def fee_rates(
     names = list(keys_of(given(trades, caller), by).names)
     overview = overview_of(trades, caller)
     every = every or axis.period_for(overview.days)
-    rates = as_pandas(fees.over_time(trades, every, names))
+    rates = as_pandas(fees.over_time(trades, every, names, tz=tz))
     # The figure draws means, of fills whose time is known.
     table = rates.drop(columns=["median_bps", "both_sides"])
     table = table.dropna(subset=["period", "bps"])
@@ -173,6 +176,7 @@ def fee_tiers(
     trades: Any,
     *,
     every: str | None = None,
+    tz: str = UTC,
     tokens: pd.DataFrame | None = None,
     ax: Axes | None = None,
 ) -> Figure:
@@ -182,7 +186,7 @@ def fee_tiers(
     ----------
     trades : frame of pandas, pyarrow, Polars, DuckDB or Spark, or an Archive
         From `Client.trades` or `Archive.scan`.
-    every : str, optional
+    every, tz : str, optional
         As for `fee_rates`.
     tokens : pandas.DataFrame, optional
         From `Client.tokens`, for the decimals of tokens; without it, more fills are of uncertain tier.
@@ -209,7 +213,7 @@ def fee_tiers(
     caller = "lab.figures.fee_tiers"
     overview = overview_of(trades, caller)
     every = every or axis.period_for(overview.days)
-    answer = fees.tiers(trades, every, tokens=tokens)
+    answer = fees.tiers(trades, every, tokens=tokens, tz=tz)
     table = as_pandas(answer).dropna(subset=["period"])
     periods = axis.timeline(table["period"], every, caller)
 

@@ -15,7 +15,7 @@ from loopring_lab.amounts.display import format_amount
 from loopring_lab.engine.ask import ask_table, given
 from loopring_lab.engine.clusters import quantile
 from loopring_lab.engine.frames import to_pandas
-from loopring_lab.engine.groups import FIXED, count_and_unit, period_sql
+from loopring_lab.engine.groups import FIXED, UTC, Periods, check_zone, count_and_unit
 from loopring_lab.engine.question import ORDER_COLUMNS, Large, Question
 from loopring_lab.errors import LabError
 from loopring_lab.figures import axis, style
@@ -40,26 +40,12 @@ EQUAL_PERIODS = {
 # Points on a line up to which each, and its interval, is drawn large enough to see.
 MOST_DOTS = 60
 
-# The volumes of each day by itself, as Spark has them; `_in_equal_periods` adds days up.
-DAILY_VOLUMES = {
-    "sums": f"""
--- what was traded on each day, by quote token and fill type
-SELECT
-    {period_sql("1d")} AS period,
-    quote,
-    fill_type,
-    count(*) AS fills,
-    sum(notional) AS notional
-FROM trades
-WHERE created_at IS NOT NULL AND quote IS NOT NULL AND fill_type IS NOT NULL AND notional IS NOT NULL
-GROUP BY period, quote, fill_type""",
-}
-
 
 def volume(
     trades: Any,
     *,
     quote: str | None = None,
+    tz: str = UTC,
     ax: Axes | None = None,
 ) -> Figure:
     """Draw the volume traded over time, stacked by fill type.
@@ -72,6 +58,8 @@ def volume(
     quote : str, optional
         The quote token to draw; amounts in different tokens are never added up. By default the one with the
         most trades; the title names it, and says how many trades that leaves out.
+    tz : str
+        The time zone by whose clock days begin, as for `fees.over_time`; the axis names it.
     ax : matplotlib.axes.Axes, optional
         Where to draw; a new figure of 900 by 420 pixels by default.
 
@@ -92,8 +80,9 @@ def volume(
     """
     caller = "lab.figures.volume"
     needed = ("created_at", "quote", "fill_type", "notional")
-    question = Question(caller, DAILY_VOLUMES, needed)
+    question = Question(caller, _volumes_by_day(check_zone(tz, caller)), needed)
     daily = to_pandas(ask_table(question, given(trades, caller)))
+    daily["period"] = daily["period"].dt.tz_convert(tz)
     daily, token = select_quote(
         daily,
         quote,
@@ -129,6 +118,7 @@ def fill_shares(
     trades: Any,
     *,
     every: str | None = None,
+    tz: str = UTC,
     ax: Axes | None = None,
 ) -> Figure:
     """Draw the AMM pool's share of fills over time; the rest is the order book's.
@@ -139,6 +129,8 @@ def fill_shares(
         From `Client.trades` or `Archive.scan`.
     every : str, optional
         Length of a period, as for `fills.breakdown`; chosen to fit the time covered by default.
+    tz : str
+        The time zone by whose clock periods begin, as for `fees.over_time`; the axis names it.
     ax : matplotlib.axes.Axes, optional
         Where to draw; a new figure of 900 by 420 pixels by default.
 
@@ -166,11 +158,12 @@ def fill_shares(
     every = every or axis.period_for(overview.days)
     question = Question(
         caller,
-        _shares_by_period(every),
+        _shares_by_period(Periods(every, check_zone(tz, caller))),
         ("created_at", "fill_type"),
         may_have=ORDER_COLUMNS,
     )
     sums = to_pandas(ask_table(question, given(trades, caller)))
+    sums["period"] = sums["period"].dt.tz_convert(tz)
     if sums.empty:
         raise LabError(
             f"{caller}: no trade with a known time and fill type to draw. Pass other trades."
@@ -301,7 +294,9 @@ def size_profile(
 
 def _in_equal_periods(daily: pd.DataFrame) -> tuple[pd.DataFrame, str]:
     """Add up days to periods of equal length from the first day; return these and their length."""
-    days = daily["period"]
+    zone = daily["period"].dt.tz
+    # A midnight that a clock leaves out is shown as an hour later.
+    days = daily["period"].dt.tz_localize(None).dt.normalize()
     # Periods begin with the first day, so that the first bar is as long as the others.
     start = days.min()
     usual = axis.period_for((days.max() - start).days)
@@ -309,7 +304,11 @@ def _in_equal_periods(daily: pd.DataFrame) -> tuple[pd.DataFrame, str]:
     count, unit = count_and_unit(every)
     length = pd.Timedelta(count * FIXED[unit], "ms")
     number = (days - start) // length
-    dated = daily.assign(period=start + number * length)
+    begun = pd.DatetimeIndex(start + number * length)
+    # Of a midnight that a clock shows twice, the first is meant.
+    is_first = np.ones(len(begun), bool)
+    periods = begun.tz_localize(zone, is_first, nonexistent="shift_forward")
+    dated = daily.assign(period=periods)
     groups = dated.groupby(["period", "quote", "fill_type"])
     sums = groups[["fills", "notional"]].sum().reset_index()
     return sums, every
@@ -330,13 +329,30 @@ def _with_shares(sums: pd.DataFrame) -> pd.DataFrame:
     )
 
 
-def _shares_by_period(every: str) -> dict[str, str]:
+def _volumes_by_day(zone: str) -> dict[str, str]:
+    """Return the step that adds up each day by itself, as Spark has them; `_in_equal_periods` adds days up."""
+    return {
+        "sums": f"""
+-- what was traded on each day, by quote token and fill type
+SELECT
+    {Periods("1d", zone).start()} AS period,
+    quote,
+    fill_type,
+    count(*) AS fills,
+    sum(notional) AS notional
+FROM trades
+WHERE created_at IS NOT NULL AND quote IS NOT NULL AND fill_type IS NOT NULL AND notional IS NOT NULL
+GROUP BY period, quote, fill_type""",
+    }
+
+
+def _shares_by_period(periods: Periods) -> dict[str, str]:
     """Return the steps that add up fills, those of the pool, and orders by period."""
     return {
         "orders": Large(f"""
 -- how many fills each order had in a period, and how many of these at the pool
 SELECT
-    {period_sql(every)} AS period,
+    {periods.start()} AS period,
     order_id,
     count(*) AS fills,
     count(*) FILTER (WHERE fill_type = 'amm') AS pool_fills

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from loopring_lab.engine import sums
 from loopring_lab.engine.ask import given
-from loopring_lab.engine.groups import keys_of
+from loopring_lab.engine.groups import UTC, keys_of
 from loopring_lab.engine.kinds import FrameT, Trades
 from loopring_lab.fees.summary import RESERVED
 
@@ -46,6 +46,8 @@ def vwap(
     trades: Trades[FrameT],
     by: str | Sequence[str] | None = None,
     every: str | None = None,
+    *,
+    tz: str = UTC,
 ) -> FrameT:
     """Compute volume-weighted average prices.
 
@@ -55,8 +57,8 @@ def vwap(
         From `Client.trades`, `Archive.scan` or `engine.portable`.
     by : str or sequence of str, optional
         Columns to group by, besides ``base`` and ``quote``: prices of different pairs are never averaged.
-    every : str, optional
-        Length of a period, as for `breakdown`.
+    every, tz : str, optional
+        Length and time zone of periods, as for `breakdown`.
 
     Returns
     -------
@@ -80,7 +82,7 @@ def vwap(
     1  SELL     56   0.00056039401418632
     """
     fills = given(trades, "lab.fills.vwap")
-    keys = keys_of(fills, by, *RESERVED, "vwap", every=every)
+    keys = keys_of(fills, by, *RESERVED, "vwap", every=every, tz=tz)
     keys = sums.with_key(keys, "base", "quote")
     group = keys.columns()
     totals = f"""

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from loopring_lab.engine import sums
 from loopring_lab.engine.ask import given
-from loopring_lab.engine.groups import keys_of
+from loopring_lab.engine.groups import UTC, keys_of
 from loopring_lab.engine.kinds import FrameT, Trades
 from loopring_lab.fees.summary import RESERVED
 
@@ -16,6 +16,8 @@ def breakdown(
     trades: Trades[FrameT],
     every: str | None = None,
     by: str | Sequence[str] | None = None,
+    *,
+    tz: str = UTC,
 ) -> FrameT:
     """Compare fill types: AMM pool (``amm``) and order book (``dex``).
 
@@ -23,8 +25,8 @@ def breakdown(
     ----------
     trades : frame of pandas, pyarrow, Polars, DuckDB or Spark, or an Archive
         From `Client.trades`, `Archive.scan` or `engine.portable`.
-    every, by : optional
-        Length of a period and columns to group by, as for `fees.over_time`.
+    every, by, tz : optional
+        Length of a period, columns to group by, and the time zone of periods, as for `fees.over_time`.
 
     Returns
     -------
@@ -47,7 +49,7 @@ def breakdown(
     1       dex     44   0.44
     """
     fills = given(trades, "lab.fills.breakdown")
-    outer = keys_of(fills, by, *RESERVED, "share", every=every)
+    outer = keys_of(fills, by, *RESERVED, "share", every=every, tz=tz)
     outer = replace(
         outer, names=tuple(name for name in outer.names if name != "fill_type")
     )

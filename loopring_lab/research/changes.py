@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from loopring_lab.engine import frames
 from loopring_lab.engine.ask import given, given_prices
-from loopring_lab.engine.groups import keys_of
+from loopring_lab.engine.groups import UTC, keys_of
 from loopring_lab.engine.kinds import FrameT, Trades
 from loopring_lab.fills.comparison import MATCH, RESULTS, compare_by
 from loopring_lab.fills.prices import kind_of_prices, noted
@@ -38,6 +38,7 @@ def changes(
     by: str | Sequence[str] | None = "market",
     every: str = "1mo",
     *,
+    tz: str = UTC,
     horizon: str | pd.Timedelta = "1min",
     intervals: float = 0.95,
     match: str | Sequence[str] = MATCH,
@@ -55,6 +56,8 @@ def changes(
         Columns to group by besides the period; None for all trades together.
     every : str
         Length of a period, such as ``1w``, ``1mo`` or ``1q``.
+    tz : str
+        The time zone by whose clock periods begin, as for `fees.over_time`.
     horizon : str or pandas.Timedelta
         How long after the end of an order prices count.
     intervals : float
@@ -96,7 +99,7 @@ def changes(
     fills = given(trades, caller)
     beside = given_prices(prices, caller)
     kind = kind_of_prices(beside, fills)
-    keys = keys_of(fills, by, *COMPARED, *RESULTS, every=str(every))
+    keys = keys_of(fills, by, *COMPARED, *RESULTS, every=str(every), tz=tz)
     period, *others = keys.names
     keys = replace(keys, names=(*others, period))
 

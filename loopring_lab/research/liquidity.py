@@ -6,7 +6,7 @@ from typing import Any
 
 from loopring_lab.engine.ask import ask, counts, given, given_prices
 from loopring_lab.engine.asof import PRICE_COLUMNS, asof_sql, before_sql, prices_sql
-from loopring_lab.engine.groups import Keys, keys_of, length_sql, literal, period_sql
+from loopring_lab.engine.groups import UTC, Keys, Periods, keys_of, literal
 from loopring_lab.engine.kinds import FrameT, Given, Trades
 from loopring_lab.engine.question import PLACE, PLACE_BITS, Question, Streamed
 from loopring_lab.errors import LabError
@@ -45,6 +45,7 @@ def liquidity(
     prices: Any = None,
     *,
     every: str = "1d",
+    tz: str = UTC,
     pool_fee_bps: int = 20,
 ) -> FrameT:
     """Compute what a pool's liquidity earned, by day: fees, losses to rebalancing, and the change of its value.
@@ -64,8 +65,8 @@ def liquidity(
     prices : frame of any of these kinds, optional
         Prices from outside the exchange: ``created_at``, ``market`` and ``price``. Without them only amounts in
         base and quote tokens are known.
-    every : str
-        Length of a period, as for `fees.over_time`.
+    every, tz : str
+        Length and time zone of periods, as for `fees.over_time`.
     pool_fee_bps : int
         Fee assumed where it cannot be measured, in basis points of the amount paid in; 20 in every pool of the
         exchange.
@@ -129,7 +130,7 @@ def liquidity(
     fills = given(trades, caller)
     beside = given_prices(prices, caller)
     pool = ["account_id", "market", "base", "quote"]
-    keys = keys_of(fills, pool, every=str(every))
+    keys = keys_of(fills, pool, every=str(every), tz=tz)
     check_fee(pool_fee_bps, caller)
     _check_pools(fills)
     kind = "" if prices is None else kind_of_prices(beside, fills)
@@ -144,7 +145,7 @@ def liquidity(
     steps |= {
         "legs": LEGS,
         "charged": charged_sql(pool_fee_bps),
-        "marks": marks_sql(str(every)),
+        "marks": marks_sql(Periods(str(every), tz)),
     }
     steps |= _price_steps(beside, kind)
     steps |= {
@@ -332,32 +333,33 @@ SELECT * EXCLUDE (first, second, third, fourth, exact, kept),
 FROM kept"""
 
 
-def marks_sql(every: str) -> str:
+def marks_sql(periods: Periods) -> str:
     """Return the step with every moment at which a position is valued: events, and the ends of periods."""
     return f"""
 -- the moments at which a position is valued: each event, and the end of each period but the last
 WITH dated AS (  -- each event, with its period
     SELECT * EXCLUDE created_at,
-        {period_sql(every)} AS period
+        {periods.start()} AS period
     FROM (SELECT *, make_timestamptz(ms * 1000) AS created_at FROM charged) AS timed
 ),
 spans AS (  -- each pool with known balances, and its first and last period
     SELECT {POOL},
-        make_timestamp(epoch_us(min(period))) AS first,
-        make_timestamp(epoch_us(max(period))) AS last
+        min(period) AS first,
+        max(period) AS last
     FROM dated
     WHERE is_placed
     GROUP BY ALL
 ),
 starts AS (  -- each period of a pool but the last
     SELECT {POOL},
-        unnest(range(first, last, {length_sql(every)})) AS start
+        unnest({periods.starts("first", "last")}) AS period,
+        last
     FROM spans
 ),
 ends AS (  -- the end of each of these, an event that changes nothing
     SELECT {POOL},
-        to_timestamp(epoch(start)) AS period,
-        epoch_ms(start + {length_sql(every)}) AS ms,
+        period,
+        epoch_ms(lead(period, 1, last) OVER (PARTITION BY pool ORDER BY period)) AS ms,
         ms * {1 << PLACE_BITS} AS moment,
         FALSE AS is_fill,
         FALSE AS is_lost,

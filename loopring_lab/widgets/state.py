@@ -15,7 +15,7 @@ from traitlets import HasTraits, TraitType
 
 from loopring_lab.amounts.display import running_request
 from loopring_lab.arguments import parse_account_id
-from loopring_lab.engine.groups import period_sql, several
+from loopring_lab.engine.groups import count_and_unit, several
 from loopring_lab.errors import LabError, did_you_mean, in_any_case
 from loopring_lab.widgets.background import Background
 from loopring_lab.widgets.static_copy import HasSavedCopy, SavedCopy
@@ -205,7 +205,7 @@ def parse_period(name: str, value: Any) -> str | None:
     """Accept a period that trades can be grouped by, such as '1w'."""
     if value is None:
         return None
-    period_sql(value)  # raises where it is not a period
+    count_and_unit(value)  # raises where it is not a period
     return str(value)
 
 

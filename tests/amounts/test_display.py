@@ -49,11 +49,13 @@ def test_one_token_for_all_stands_in_the_heading():
     assert shown.notes == ["Empty columns hidden: fill_type, extra."]
 
 
-def test_times_of_any_zone_are_shown_in_utc():
+def test_times_are_shown_in_their_zone_which_the_heading_names():
     frame = read(page([row()]))[["created_at"]]
     frame["created_at"] = frame["created_at"].dt.tz_convert("Asia/Tokyo")
-    shown = show(frame).frame["created_at (UTC)"]
-    assert shown.tolist() == ["2022-07-12 15:07:39.610"]
+    shown = show(frame)
+    times = shown.frame["created_at (Asia/Tokyo)"]
+    assert times.tolist() == ["2022-07-13 00:07:39.610"]
+    assert "Unit: Asia/Tokyo." in shown._repr_html_()
 
 
 def test_amounts_can_be_truncated_to_a_token_s_precision_and_say_so():

@@ -96,6 +96,41 @@ def test_a_period_begins_with_what_the_last_one_ended_with():
     assert quiet["fee_source"].isna().all()
 
 
+def moved(by: pd.Timedelta, **options: Any) -> pd.DataFrame:
+    """Ask about a pool all of whose times are moved."""
+    pool = drawn(3)
+    frames = [trades_of([pool]), balances_of([pool]), prices_of([pool])]
+    moved = [frame.assign(created_at=frame["created_at"] + by) for frame in frames]
+    return lab.research.liquidity(*moved, **options)
+
+
+def test_periods_begin_by_the_clock_of_a_zone():
+    hours = pd.Timedelta(hours=9)  # by which Tokyo is ahead
+    found = moved(-hours, every="1d", tz="Asia/Tokyo")
+    assert str(found["period"].dt.tz) == "Asia/Tokyo"
+    found["period"] = found["period"].dt.tz_localize(None).dt.tz_localize("UTC")
+    pd.testing.assert_frame_equal(found, asked(drawn(3)))
+
+
+@pytest.mark.parametrize("change", ["2024-03-31T01:00Z", "2024-10-27T01:00Z"])
+@pytest.mark.parametrize("every", ["1h", "6h", "1d"])
+def test_periods_follow_one_another_where_clocks_change(change, every):
+    times = trades_of([drawn(3)])["created_at"]
+    by = pd.Timestamp(change) - times.min() - (times.max() - times.min()) / 2
+    by = by.floor("ms")
+    found = moved(by, every=every, tz="Europe/Berlin")
+    shown = (times + by).dt.tz_convert("Europe/Berlin")
+    days = shown.dt.strftime("%Y-%m-%d").value_counts().to_dict()
+    fills = found.groupby(found["period"].dt.strftime("%Y-%m-%d"))["fills"].sum()
+    assert {day: count for day, count in fills.items() if count} == days
+    assert found["period"].is_unique
+    assert found["opened"].tolist()[1:] == found["closed"].tolist()[:-1]
+    clock = set(found["period"].dt.strftime("%H:%M"))
+    assert clock <= {f"{hour:02}:00" for hour in range(24)}
+    if every == "1d":
+        assert clock == {"00:00"}
+
+
 def test_several_pools_are_told_apart():
     together = lab.research.liquidity(
         trades_of(pools()), balances_of(pools()), prices_of(pools())

@@ -11,6 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import FixedLocator
 
 from loopring_lab import research
+from loopring_lab.engine.groups import UTC
 from loopring_lab.errors import LabError
 from loopring_lab.figures import axis, style
 from loopring_lab.figures.answers import ESTIMATE, as_pandas, interval_of, pulled
@@ -121,6 +122,7 @@ def changes(
     *,
     prices: Any = None,
     every: str = "1mo",
+    tz: str = UTC,
     horizon: Any = "1min",
     ax: Axes | None = None,
 ) -> Figure:
@@ -130,9 +132,9 @@ def changes(
     ----------
     trades : frame of pandas, pyarrow, Polars, DuckDB or Spark, or an Archive
         From `Client.trades`, usually of several accounts; of one market or more.
-    prices, every, horizon : optional
-        Prices from outside the exchange, the length of a period, and how long after the end of an order prices are
-        looked up, as for `research.changes`.
+    prices, every, tz, horizon : optional
+        Prices from outside the exchange, the length and the time zone of periods, and how long after the end of an
+        order prices are looked up, as for `research.changes`.
     ax : matplotlib.axes.Axes, optional
         Where to draw; a new figure of 900 by 420 pixels by default.
 
@@ -155,7 +157,7 @@ def changes(
     <Figure size 900x420 with 1 Axes>
     """
     caller = "lab.research.figures.changes"
-    compared = research.changes(trades, prices, None, every, horizon=horizon)
+    compared = research.changes(trades, prices, None, every, tz=tz, horizon=horizon)
     table = as_pandas(compared)
     known = table.dropna(subset=["period", "difference_bps"])
     if known.empty:

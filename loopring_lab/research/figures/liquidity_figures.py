@@ -14,6 +14,7 @@ from loopring_lab import research
 from loopring_lab.amounts import to_float
 from loopring_lab.amounts.display import format_amount
 from loopring_lab.arguments import parse_account_id
+from loopring_lab.engine.groups import UTC
 from loopring_lab.errors import LabError
 from loopring_lab.figures import axis
 from loopring_lab.figures.answers import as_pandas, with_most_fills
@@ -51,6 +52,7 @@ def liquidity(
     *,
     pool_account: int | None = None,
     every: str = "1d",
+    tz: str = UTC,
     pool_fee_bps: int = 20,
     ax: Axes | None = None,
 ) -> Figure:
@@ -64,7 +66,7 @@ def liquidity(
         As for `research.liquidity`. Without prices from outside no loss is known.
     pool_account : int, optional
         Account id of the pool; by default the one with the most fills.
-    every, pool_fee_bps : optional
+    every, tz, pool_fee_bps : optional
         As for `research.liquidity`.
     ax : matplotlib.axes.Axes, optional
         Where to draw; a new figure of 900 by 420 pixels by default.
@@ -90,7 +92,7 @@ def liquidity(
     caller = "lab.research.figures.liquidity"
     answer = as_pandas(
         research.liquidity(
-            trades, balances, prices, every=every, pool_fee_bps=pool_fee_bps
+            trades, balances, prices, every=every, tz=tz, pool_fee_bps=pool_fee_bps
         )
     )
     table = _of_pool(answer, pool_account, caller)
