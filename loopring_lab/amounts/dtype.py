@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import inspect
 import operator
+import warnings
 from collections.abc import Iterator
 from contextlib import suppress
 from functools import partialmethod
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,7 +22,7 @@ from pandas.api.extensions import (  # type: ignore[attr-defined]
     no_default,
     register_extension_dtype,
 )
-from pandas.api.types import infer_dtype, is_list_like, pandas_dtype
+from pandas.api.types import infer_dtype, is_list_like, pandas_dtype, union_categoricals
 
 from loopring_lab.amounts import arithmetic
 from loopring_lab.amounts.arithmetic import AMOUNT_TYPE
@@ -52,6 +55,12 @@ _COMPARISONS = {
     "gt": "greater",
     "ge": "greater_equal",
 }
+# Where the code of NumPy, pandas and this package is: a warning points to the first caller elsewhere.
+_LIBRARIES = (
+    str(Path(np.__file__).parent),
+    str(Path(pd.__file__).parent),
+    str(Path(__file__).parents[1]),
+)
 
 
 class AmountType(pa.ExtensionType):  # type: ignore[misc]
@@ -169,6 +178,11 @@ class AmountArray(ExtensionScalarOpsMixin, ExtensionArray):  # type: ignore[misc
     Length: 3, dtype: amount
     """
 
+    # The token of each amount, which only frames of trades know. Selections and copies keep it; a result of arithmetic
+    # has none, nor has an array that was written to.
+    tokens: pd.Categorical | None = None
+    _is_warned = False
+
     def __init__(
         self,
         values: Any,
@@ -207,7 +221,11 @@ class AmountArray(ExtensionScalarOpsMixin, ExtensionArray):  # type: ignore[misc
         cls,
         to_concat: Any,
     ) -> AmountArray:
-        return cls(pa.concat_arrays([one._decimals for one in to_concat]))
+        joined = cls(pa.concat_arrays([one._decimals for one in to_concat]))
+        tokens = [one.tokens for one in to_concat]
+        if all(one is not None for one in tokens):
+            joined.tokens = union_categoricals(tokens)
+        return joined
 
     @property
     def dtype(self) -> AmountDtype:
@@ -225,7 +243,9 @@ class AmountArray(ExtensionScalarOpsMixin, ExtensionArray):  # type: ignore[misc
 
     def copy(self) -> AmountArray:
         # Arrow arrays never change, so they are shared.
-        return AmountArray(self._decimals)
+        copied = AmountArray(self._decimals)
+        copied.tokens = self.tokens
+        return copied
 
     def __getitem__(
         self,
@@ -236,6 +256,8 @@ class AmountArray(ExtensionScalarOpsMixin, ExtensionArray):  # type: ignore[misc
             return np.nan if pd.isna(found) else Amount(found)
         part = AmountArray(found)
         part._readonly = self._readonly and isinstance(item, slice)
+        if self.tokens is not None:
+            part.tokens = self.tokens[item]
         return part
 
     def __iter__(self) -> Iterator[Any]:
@@ -256,14 +278,18 @@ class AmountArray(ExtensionScalarOpsMixin, ExtensionArray):  # type: ignore[misc
             else arithmetic.to_decimal(value)
         )
         self._decimals = combined(pa.array(changed))
+        self.tokens = None
 
     def take(
         self, indices: Any, *, allow_fill: bool = False, fill_value: Any = None
     ) -> AmountArray:
         fill = arithmetic.to_decimal(fill_value)
-        return AmountArray(
+        taken = AmountArray(
             self._in_pandas().take(indices, allow_fill=allow_fill, fill_value=fill)
         )
+        if self.tokens is not None:
+            taken.tokens = self.tokens.take(indices, allow_fill=allow_fill)
+        return taken
 
     def _in_pandas(self) -> Any:
         """Return pandas' own array of these decimals, which takes every kind of index."""
@@ -464,6 +490,9 @@ class AmountArray(ExtensionScalarOpsMixin, ExtensionArray):  # type: ignore[misc
         other: Any,
     ) -> Any:
         """Compute exactly where both sides are exact and the result is, else with floats."""
+        if isinstance(other, pd.Categorical):
+            # Each category is a value: `side.map({"BUY": 1, "SELL": -1})` gives a column of categories.
+            other = other.astype(object)
         kind = _kind(other)
         if kind is None:
             return NotImplemented
@@ -572,6 +601,7 @@ class AmountArray(ExtensionScalarOpsMixin, ExtensionArray):  # type: ignore[misc
         ):
             return np.nan
         if name == "sum":
+            self._warn_of_tokens(np.zeros(len(self), np.intp))
             return Amount(arithmetic.total(self._decimals))
         return Amount(pc.min_max(self._decimals)[name].as_py())
 
@@ -601,6 +631,8 @@ class AmountArray(ExtensionScalarOpsMixin, ExtensionArray):  # type: ignore[misc
     ) -> Any:
         if how in ("first", "last"):
             return super()._groupby_op(how=how, **options)
+        if how == "sum":
+            self._warn_of_tokens(options["ids"])
         if how in ("sum", "min", "max"):
             roomy = pa.chunked_array([arithmetic.roomy(self._decimals)])
             groups: Any = pd.arrays.ArrowExtensionArray(roomy)
@@ -616,6 +648,34 @@ class AmountArray(ExtensionScalarOpsMixin, ExtensionArray):  # type: ignore[misc
         numbers = self._values_for_argsort() if is_order else self._floats()
         found = self._masked(numbers)._groupby_op(how=how, **options)
         return found if how in ("any", "all") else np.asarray(found, "float64")
+
+    def _warn_of_tokens(self, groups: np.ndarray) -> None:
+        """Warn, once a session, where the amounts to add up in a group are known to be of several tokens."""
+        if self.tokens is None or AmountArray._is_warned:
+            return
+        codes = self.tokens.codes
+        if (codes == codes[:1]).all():
+            return
+        is_known = (codes >= 0) & ~self.isna() & (groups >= 0)
+        codes = codes[is_known]
+        added_up = groups[is_known]
+        # A group of one token has that of any of its amounts.
+        token_of = np.zeros(groups.max() + 1, codes.dtype)
+        token_of[added_up] = codes
+        if (token_of[added_up] == codes).all():
+            return
+        AmountArray._is_warned = True
+        frame = inspect.currentframe()
+        level = 1
+        while frame and frame.f_code.co_filename.startswith(_LIBRARIES):
+            frame = frame.f_back
+            level += 1
+        count = len(np.unique(codes))
+        warnings.warn(
+            f"This sum adds up amounts of {count} tokens, so it has no unit. Add up each token by itself: "
+            "lab.amounts.total(trades, 'fee'), or group by the column of the token. (Said once in a session.)",
+            stacklevel=level,
+        )
 
     def _groupby_quantile(
         self,

@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 from pandas.api.types import union_categoricals
 
 from loopring_lab.amounts.series import as_series
-from loopring_lab.columns import TRADES
+from loopring_lab.columns import TRADES, token_column
 from loopring_lab.errors import LabError, UnexpectedAnswer
 from loopring_lab.tables import har, rows, wire
 from loopring_lab.tables.closes import prices
@@ -338,6 +338,10 @@ def assemble(
             data[name] = as_series(column.fill_null(account_id))
         else:
             data[name] = as_series(column)
+    # Columns of amounts remember their tokens, so that sums over several of them can be told.
+    for name, column in TRADES.items():
+        if column.kind == "amount":
+            data[name].array.tokens = data[token_column(name)]
     return pd.DataFrame(data, copy=False)
 
 

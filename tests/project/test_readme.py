@@ -45,7 +45,7 @@ def test_the_how_to_pages_run_as_written_after_the_tour(tmp_path, monkeypatch):
 def test_the_tour_pasted_whole_shows_its_tables_and_ends_in_a_picture():
     (tour,) = CODE.findall(README)
     lines = tour.strip().splitlines()
-    assert len(lines) <= 11
+    assert len(lines) <= 12
     assert lines[-1].startswith("lab.figures.")
     cell = nbformat.v4.new_code_cell(tour)
     NotebookClient(nbformat.v4.new_notebook(cells=[cell]), timeout=600).execute()
