@@ -104,6 +104,9 @@ GROUP BY ALL"""
 
 def pairs_sql(keys: Keys, rows: str = "trades") -> Large:
     """Return the step ``pairs``: of how many fills both sides are in a group and, in row ``is_all``, in all `rows`."""
+    paired = "SELECT trade_id FROM sides WHERE is_bought AND is_sold"
+    if keys.names:
+        paired = "SELECT trade_id FROM sides GROUP BY trade_id HAVING bool_or(is_bought) AND bool_or(is_sold)"
     return Large(f"""
 -- fills of which both sides are there: those within each group, and all of them
 WITH sides AS (  -- each fill in each group, and which of its sides are there
@@ -113,7 +116,7 @@ WITH sides AS (  -- each fill in each group, and which of its sides are there
     GROUP BY ALL
 ),
 paired AS (  -- each fill of which both are there in any
-    SELECT trade_id FROM sides GROUP BY trade_id HAVING bool_or(is_bought) AND bool_or(is_sold)
+    {paired}
 )
 SELECT {keys.columns()}, FALSE AS is_all, count(*) AS fills FROM sides
 WHERE is_bought AND is_sold GROUP BY ALL

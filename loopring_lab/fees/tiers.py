@@ -1,6 +1,6 @@
 """Fee tiers: the whole number of basis points each fee was charged at, and how certain that is.
 
-`tiers` says what is inferred, `_tier_steps` how: ``charged``, ``bounds`` and ``tiered`` find the tiers that fit a
+`tiers` says what is inferred, `_tier_steps` how: ``charged``, ``started`` and ``bounds`` find the tiers that fit a
 fee by itself. Where tokens are listed, the steps from `SEEN` to `LENT` lend a tier to fills that several fit.
 """
 
@@ -37,6 +37,15 @@ ALL_BPS = 10_000
 TOO_HIGH = ALL_BPS + 1
 # Amounts up to this one times a tier fit 128 bits.
 LARGEST_FACTOR = 10**34
+# The tier of a fill and how certain it is, from the lowest and the highest that fit, and the one lent to it.
+TIER = "(CASE WHEN lowest = highest THEN lowest ELSE tier END)::BIGINT"
+CERTAINTY = """CASE
+        WHEN lowest IS NULL THEN 'unknown'
+        WHEN lowest > highest THEN 'none'
+        WHEN lowest = highest THEN 'exact'
+        WHEN tier IS NOT NULL THEN 'likely'
+        ELSE 'ambiguous'
+    END"""
 # Amounts are integers of 1e-18, and a token's smallest unit is some power of ten of these.
 PLACES = 18
 
@@ -103,13 +112,20 @@ def tiers(
     keys = keys_of(fills, by, *RESERVED, every=every, tz=tz)
     group = keys.columns()
     tier = f"{group}, tier_bps, certainty"
+    # Few rows are named, as numbers are grouped in a third of the time of texts.
     counted = f"""
 -- fills of each group and tier
-SELECT {tier},
-    count(*) AS fills,
-    min(created_at) AS first,
-    max(created_at) AS last
-FROM tiered
+SELECT {group},
+    {TIER} AS tier_bps,
+    {CERTAINTY} AS certainty,
+    sum(fills)::BIGINT AS fills,
+    min(first) AS first,
+    max(last) AS last
+FROM (
+    SELECT {group}, lowest, highest, tier, count(*) AS fills, min(created_at) AS first, max(created_at) AS last
+    FROM tiered
+    GROUP BY ALL
+)
 GROUP BY ALL"""
     shown = f"""
 -- with the share of each tier in its group
@@ -162,66 +178,70 @@ def with_tiers(trades: Trades[FrameT], tokens: pd.DataFrame | None = None) -> Fr
     """
     fills = given(trades, "lab.fees.with_tiers")
     steps = _tier_steps(tokens, "row") | {
-        "rows": "-- what is shown beside each fill\nSELECT row, tier_bps, certainty FROM tiered"
+        "rows": f"""
+-- what is shown beside each fill
+SELECT row, {TIER} AS tier_bps, {CERTAINTY} AS certainty
+FROM tiered"""
     }
     question = Question(fills.caller, steps, NEEDS, LIKE, shown=None)
     return ask(question, fills, units=_units(fills, tokens))
 
 
 def _tier_steps(tokens: pd.DataFrame | None, kept: str) -> dict[str, str]:
-    """Return the steps up to ``tiered``: each fill with its tier and how certain that is, beside columns `kept`."""
+    """Return the steps up to ``tiered``: each fill with the tiers that fit it, beside columns `kept`."""
     charged = f"""
--- fees, and the least and the most that may have been received in the token of each: null where not known; the unit of
--- an unlisted token is a whole one, which leaves more tiers possible
-SELECT received.*,
-    coalesce(unit, {10**PLACES}) AS unit
-FROM (SELECT *, {RECEIVED} AS least, {MOST_RECEIVED} AS most FROM trades) AS received
-LEFT JOIN units ON fee_token = token"""
+-- fees, and the least and the most that may have been received in the token of each: null where not known
+SELECT *, {RECEIVED} AS least, {MOST_RECEIVED} AS most FROM trades"""
     # The exchange charges whole basis points and cuts the fee to the token's smallest unit, so tier t may have
     # given this fee if  fee <= most * t / 10000  and  least * t / 10000 < fee + unit.
-    bounds = f"""
--- the lowest and the highest tier that fit each fee; {TOO_HIGH} stands for all that are too high
-SELECT {kept}, created_at,
+    # The quotient of two doubles is rounded to the nearest tier. That is the lowest one that fits or the one below it,
+    # and the exact product tells which.
+    started = f"""
+-- the lowest tier with which the fee is not too high; {TOO_HIGH} stands for all that are
+SELECT {kept}, created_at, fee_token, fee, least,
     {ALIKE} AS alike,
     CASE
         WHEN fee IS NULL OR most IS NULL THEN NULL
         WHEN fee < 0 OR least < 0 OR fee > most THEN {TOO_HIGH}
-        ELSE {_rounded_up("fee", "most")}
-    END AS lowest,
-    {_rounded_up("(fee + unit)", "least")} - 1 AS highest
-FROM charged"""
-    steps = {"charged": charged, "bounds": bounds}
-    source = "(SELECT *, NULL AS tier FROM bounds)"
+        ELSE nearest::INTEGER + ({_beyond_fee("nearest::INTEGER", "most")} < 0)::INTEGER
+    END AS lowest
+FROM (SELECT *, round({ALL_BPS} * fee::DOUBLE / greatest(most::DOUBLE, 1)) AS nearest FROM charged)"""
+    # The unit of an unlisted token is a whole one, which leaves more tiers possible.
+    # Units are joined this late because DuckDB computes half as fast with columns that a join has passed on.
+    bounds = f"""
+-- the lowest and the highest tier that fit each fee, the highest below the lowest where none does
+SELECT {kept}, created_at, alike, lowest,
+    CASE
+        WHEN beyond + least < slack
+            THEN least(lowest + (slack - beyond - 1) // greatest(least, 1), {ALL_BPS})::INTEGER
+        WHEN beyond < slack THEN lowest
+        ELSE lowest - 1
+    END AS highest
+FROM (
+    SELECT passed.*, coalesce(unit, {10**PLACES})::HUGEINT * {ALL_BPS} AS slack
+    FROM (
+        SELECT *, CASE WHEN lowest < {TOO_HIGH} THEN {_beyond_fee("lowest", "least")} END AS beyond
+        FROM started
+    ) AS passed
+    LEFT JOIN units ON fee_token = token
+)"""
+    steps = {"charged": charged, "started": started, "bounds": bounds}
+    tiered = "-- each fill, to which no tier is lent\nSELECT *, NULL::INTEGER AS tier FROM bounds"
     # Without the listed units of tokens it is not sure which tiers do not fit, and none is lent.
     if tokens is not None:
         steps |= {"seen": SEEN, "doubtful": DOUBTFUL, "trusted": TRUSTED}
-        source = LENT
-    steps["tiered"] = f"""
--- each fill with its tier
-SELECT {kept}, created_at,
-    (CASE WHEN lowest = highest THEN lowest ELSE tier END)::BIGINT AS tier_bps,
-    CASE
-        WHEN lowest IS NULL THEN 'unknown'
-        WHEN lowest > highest THEN 'none'
-        WHEN lowest = highest THEN 'exact'
-        WHEN tier IS NOT NULL THEN 'likely'
-        ELSE 'ambiguous'
-    END AS certainty
-FROM {source} AS fills"""
-    return steps
+        tiered = LENT
+    return steps | {"tiered": tiered}
 
 
-def _rounded_up(fee: str, gross: str) -> str:
-    """Return a fee in basis points of the gross amount, rounded up, as SQL.
+def _beyond_fee(tier: str, gross: str) -> str:
+    """Return by how much a tier of the gross amount is more than the fee, in ten-thousandths, as SQL.
 
-    The quotient of two doubles is rounded to the nearest tier, and the exact product tells whether it is enough.
+    The fee is at most the gross amount, and the tier near its rate: so the difference fits 128 bits, even of products
+    that do not.
     """
-    gross = f"greatest({gross}, 1)"
-    nearest = f"least(round({ALL_BPS} * {fee}::DOUBLE / {gross}::DOUBLE), {ALL_BPS})"
-    return f"""(CASE
-            WHEN {gross} > {LARGEST_FACTOR} THEN least(({fee} * {ALL_BPS} + {gross} - 1) // {gross}, {TOO_HIGH})
-            WHEN {nearest}::HUGEINT * {gross} >= {fee} * {ALL_BPS} THEN {nearest}
-            ELSE {nearest} + 1 END)::INTEGER"""
+    parts = f"{ALL_BPS} * ({tier} * ({gross} // {ALL_BPS}) - fee) + {tier} * ({gross} % {ALL_BPS})"
+    return f"CASE WHEN {gross} > {LARGEST_FACTOR} THEN {parts} ELSE {tier} * {gross} - fee * {ALL_BPS} END"
 
 
 # Fills that are charged alike have the same number, as joins by one number are fast; unknown ones have none.
@@ -256,15 +276,15 @@ GROUP BY like_fills
 HAVING sum(fills) >= {ENOUGH}
 EXCEPT
 SELECT alike FROM doubtful WHERE fitting = 0"""
-LENT = """(
-    SELECT bounds.*, tier
-    FROM bounds
-    LEFT JOIN (FROM doubtful WHERE fitting = 1 AND alike IN (FROM trusted)) AS lent
-        ON bounds.alike = lent.alike
-        AND bounds.lowest = lent.lowest
-        AND bounds.highest = lent.highest
-        AND created_at BETWEEN since AND until
-)"""
+LENT = """
+-- each fill, and the tier lent to it
+SELECT bounds.*, tier
+FROM bounds
+LEFT JOIN (FROM doubtful WHERE fitting = 1 AND alike IN (FROM trusted)) AS lent
+    ON bounds.alike = lent.alike
+    AND bounds.lowest = lent.lowest
+    AND bounds.highest = lent.highest
+    AND created_at BETWEEN since AND until"""
 
 
 # Smallest units of tokens
@@ -296,27 +316,17 @@ def _units(trades: Given[Any], tokens: Any) -> pa.Table:
 
 def _places_seen(trades: Given[Any]) -> dict[str, int]:
     """Return how many decimal places each token has at least: as many as its fees and sizes need."""
-    ends = " ".join(
-        f"WHEN digits % {10 ** (zeros + 1)} <> 0 THEN {zeros}"
-        for zeros in range(PLACES)
-    )
-    # The digits after the point, less than one unit of 1e18, end in as many zeros.
-    digits = f"({{0}} - ({whole_units('{0}', 10**PLACES)}) * {10**PLACES})::BIGINT"
+    # The digits after the point, less than one unit of 1e18, end in as many zeros; an odd amount ends in none.
+    digits = f"(amount - ({whole_units('amount', 10**PLACES)}) * {10**PLACES})::BIGINT"
     zeros = f"""
 -- of each token, how many zeros the digits after the point of all fees and sizes end in
-WITH amounts AS (  -- each fee and each size, by its token
-    SELECT
-        fee_token AS token,
-        {digits.format("fee")} AS digits
-    FROM trades
-    UNION ALL
-    SELECT base, {digits.format("size")}
-    FROM trades
-)
 SELECT token,
-    min(CASE {ends} ELSE {PLACES} END) AS zeros
-FROM amounts
-WHERE token IS NOT NULL
+    coalesce(min({_zeros_of("digits", 0, PLACES)}) FILTER (WHERE digits IS NOT NULL), {PLACES}) AS zeros
+FROM (
+    SELECT token, CASE WHEN amount & 1 = 1 THEN 1 ELSE {digits} END AS digits
+    FROM (SELECT fee_token AS token, fee AS amount FROM trades UNION ALL SELECT base, size FROM trades)
+    WHERE token IS NOT NULL
+)
 GROUP BY token"""
     steps = {
         "sums": zeros,
@@ -325,3 +335,13 @@ GROUP BY token"""
     needs = ("base", "fee_token", "size", "fee")
     found = ask_table(Question(trades.caller, steps, needs), trades).to_pylist()
     return {row["token"]: PLACES - row["zeros"] for row in found}
+
+
+def _zeros_of(digits: str, least: int, most: int) -> str:
+    """Return how many zeros a number ends in, as SQL that halves what is possible at each step."""
+    if least == most:
+        return str(least)
+    middle = (least + most + 1) // 2
+    return f"""CASE WHEN {digits} % {10**middle} = 0
+        THEN {_zeros_of(digits, middle, most)}
+        ELSE {_zeros_of(digits, least, middle - 1)} END"""

@@ -276,10 +276,24 @@ def test_fees_that_no_tier_explains_are_said_to_have_none():
     assert certainty(whole_fee.assign(fee_token="USDT")) == (None, "unknown")
 
 
+@pytest.mark.parametrize("tier", [3, 9_999, 10_000])
+def test_tiers_of_amounts_as_large_as_a_column_holds_are_exact(tier):
+    largest = 10**38 - 1
+    fee = largest * tier // 10_000
+    assert certainty(one_fill(largest, fee)) == (tier, "exact")
+    assert certainty(one_fill(largest, fee - 1)) == (None, "none")
+
+
 def test_without_a_token_list_tiers_are_never_wrong_only_less_certain():
     even = one_fill(10**7, 10**4)
     assert certainty(even) == (10, "exact")
     assert result_rows(lab.fees.with_tiers(even))[0]["certainty"] == "ambiguous"
+    # A fee that is not known says nothing of its token's places.
+    free = like_fills([(5 * 10**19, 0), (4 * 10**19, 4 * 10**16)])
+    expected = lab.fees.with_tiers(free[1:])["certainty"].tolist()
+    unknown = free.assign(fee=[None, free["fee"][1]], size=[None, free["size"][1]])
+    found = lab.fees.with_tiers(unknown)["certainty"].tolist()
+    assert found == ["unknown", *expected] == ["unknown", "ambiguous"]
     # In smallest units of 6 decimals: 12 bps and 10 bps, or one of 10 to 19 if the token had only 4.
     pair = like_fills(
         [(10_000_000 * 10**12, 12_000 * 10**12), (100_000 * 10**12, 100 * 10**12)]
