@@ -67,6 +67,9 @@ class Asked:
 class Given(ABC, Generic[FrameT]):
     """A frame that a call was given, of one kind."""
 
+    is_dealt_out = False
+    """Whether its rows are dealt out to workers, each of which has those of some markets."""
+
     def __init__(self, frame: Any, caller: str) -> None:
         self.frame = frame
         # Errors begin with it, such as lab.fees.summary, or lab.fees.in_token: prices=.

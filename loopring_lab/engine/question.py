@@ -101,6 +101,8 @@ class Question:
     """Columns that a frame of prices must have."""
     price_may_have: Sequence[str] = PLACE
     """Columns that are null in prices that lack them. With those of orders, prices have an ``order_id`` too."""
+    only: str = ""
+    """The clause that selects the rows of the trades, by their columns as they are: no other row is converted."""
     split_by: tuple[str, ...] = ("market",)
     """Columns by which Spark deals out rows to its workers; empty where the question needs all at once."""
 

@@ -32,6 +32,8 @@ Work = Callable[[Arrow, Asked], pa.Table]
 class Spark(Given[Any]):
     """A frame of Spark."""
 
+    is_dealt_out = True
+
     def groups(self, asked: Asked) -> pa.Table:
         question = asked.question
         asked = self._on_spark(asked)

@@ -67,6 +67,7 @@ def query_text(
         question.caller,
         *keys,
         f"{row} AS row",
+        only=question.only,
     )
     if PRICES in types:
         wanted = [*question.price_needs, *question.price_may_have]
@@ -97,6 +98,7 @@ def _table(
     types: Mapping[str, str],
     caller: str,
     *others: str,
+    only: str = "",
 ) -> str:
     """Return the columns of a frame as queries take them, null where it lacks one, with those that follow from them."""
     lines = []
@@ -113,7 +115,9 @@ def _table(
         if set(made_of) <= set(wanted)
     ]
     added = ",\n    ".join(["*", *follow])
-    text = f"SELECT {added}\nFROM (SELECT\n    {columns}\nFROM {source}) AS given"
+    text = (
+        f"SELECT {added}\nFROM (SELECT\n    {columns}\nFROM {source} {only}) AS given"
+    )
     return f"-- each row of {source}, with what follows from it\n{text}"
 
 

@@ -28,6 +28,7 @@ from loopring_lab.engine.clusters import (
 )
 from loopring_lab.engine.groups import EVERYTHING, Keys, keys_of, literal, several
 from loopring_lab.engine.kinds import FrameT, Given, Trades
+from loopring_lab.engine.near import prices_near
 from loopring_lab.engine.notes import LEFT_OUT
 from loopring_lab.engine.question import PLACE_BITS, Large, Streamed
 from loopring_lab.engine.worth import DAY_SQL, worth_by_day
@@ -270,6 +271,7 @@ def _answered(
     trades: Trades[FrameT],
     prices: Any,
     by: str | Sequence[str] | None,
+    horizon: str | pd.Timedelta,
     *how: Any,
 ) -> FrameT:
     """Return the answer of `compare_venues`, or of each part of the cost."""
@@ -282,13 +284,14 @@ def _answered(
             order={**keys.order, "part": list(PARTS)},
             added=(*keys.added, "part"),
         )
-    beside = given_prices(prices, caller)
+    beside = prices_near(prices, fills, parse_length(horizon, caller, "horizon"))
     kind = kind_of_prices(beside, fills)
-    found = compare_by(keys, fills, beside, kind, *how, costs=costs)
+    found = compare_by(keys, fills, beside, kind, horizon, *how, costs=costs)
+    check_markets(found["fills"], fills, prices)
     answer = fills.answered(found)
     if isinstance(answer, pd.DataFrame):
         # `describe` says what was compared.
-        answer.attrs["match"] = several(how[2])
+        answer.attrs["match"] = several(how[1])
         if isinstance(trades, pd.DataFrame) and "flow" in trades.attrs:
             answer.attrs["flow"] = trades.attrs["flow"]
     return noted(answer, kind)
@@ -333,11 +336,7 @@ def compare_by(
     needs = (*ROLE_COLUMNS, "quote", "size", "price", "notional", "fee_bps")
     question = question_of_prices(caller, steps, needs, asked_by)
     tables["worth"] = worth_by_day(trades)
-    found = ask_table(question, trades, prices, **tables)
-    # Only where nothing was compared can it be that prices= is about other markets.
-    if prices is not None and not any(found["fills"].to_pylist()):
-        _check_markets(trades, prices)
-    return found
+    return ask_table(question, trades, prices, **tables)
 
 
 def _shared(match: Any, trades: Given[Any]) -> list[str]:
@@ -356,12 +355,15 @@ def _shared(match: Any, trades: Given[Any]) -> list[str]:
     return [name for name in dict.fromkeys(names) if name != "market"]
 
 
-def _check_markets(trades: Given[Any], prices: Given[Any]) -> None:
-    """Raise a `LabError` if there are fills and prices, but none of the same market."""
+def check_markets(fills: pa.ChunkedArray, trades: Given[Any], prices: Any) -> None:
+    """Raise a `LabError` if no fill was compared, and there are prices, but none of the market of a fill."""
+    beside = given_prices(prices, trades.caller)
+    if beside is None or any(fills.to_pylist()):
+        return
     found = counts(
         trades,
         ("market",),
-        prices,
+        beside,
         fills="count(*)",
         listed="(SELECT count(*) FROM prices)",
         shared="count(*) FILTER (WHERE market IN (SELECT market FROM prices))",

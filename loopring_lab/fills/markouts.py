@@ -10,11 +10,12 @@ import pandas as pd
 
 from loopring_lab.arguments import parse_length, parse_tolerance
 from loopring_lab.engine import sums
-from loopring_lab.engine.ask import ask, given, given_prices
+from loopring_lab.engine.ask import ask, given
 from loopring_lab.engine.asof import asof_sql, time_sql, too_late_sql
 from loopring_lab.engine.clusters import check_cluster, check_level
 from loopring_lab.engine.groups import bps_sql, keys_of, literal, several
 from loopring_lab.engine.kinds import FrameT, Trades
+from loopring_lab.engine.near import prices_near
 from loopring_lab.engine.notes import BOTH_SIDES
 from loopring_lab.errors import LabError
 from loopring_lab.fills.averages import with_average
@@ -145,7 +146,7 @@ def markouts(
     caller = "lab.fills.markouts"
     lengths = _parse_horizons(horizons, caller)
     fills = given(trades, caller)
-    beside = given_prices(prices, caller)
+    beside = prices_near(prices, fills, *lengths.values())
     keys = keys_of(fills, by, *RESERVED)
     names = (*keys.names, "horizon")
     keys = replace(
@@ -282,7 +283,7 @@ def shortfall(
     """
     caller = "lab.fills.shortfall"
     fills = given(trades, caller)
-    beside = given_prices(prices, caller)
+    beside = prices_near(prices, fills)
     kind = kind_of_prices(beside, fills)
     keys = keys_of(fills, by, *RESERVED)
     received = "sum(CASE fee_token WHEN base THEN size WHEN quote THEN notional END)"

@@ -25,6 +25,7 @@ from loopring_lab.engine.clusters import check_cluster, check_level
 from loopring_lab.engine.estimates import with_estimates
 from loopring_lab.engine.groups import Keys, keys_of, literal
 from loopring_lab.engine.kinds import FrameT, Given, Trades
+from loopring_lab.engine.near import prices_near
 from loopring_lab.engine.notes import Answer, with_note
 from loopring_lab.engine.question import PLACE_BITS, Question, Streamed
 from loopring_lab.engine.sums import with_key
@@ -286,20 +287,21 @@ def cost_of(
     """
     caller = "lab.fills.all_in_cost"
     fills = given(trades, caller)
-    beside = given_prices(prices, caller)
+    looked_up = prices
     if not isinstance(reference, str):
-        if beside is not None:
+        if prices is not None:
             raise LabError(
                 f"{caller}: reference= and prices= are both frames. Give one of them."
             )
-        beside = given_prices(reference, caller)
+        looked_up = reference
         reference = "given"
     elif reference not in ("next", "last"):
         raise LabError(
             f"{caller}: reference={reference!r} is not known. Give 'next', 'last', or a frame of prices."
         )
-    kind = kind_of_prices(beside, fills)
     nearest: Nearest = "first" if reference == "next" else "last"
+    beside = prices_near(looked_up, fills, nearest=nearest)
+    kind = kind_of_prices(beside, fills)
     anchor = "ended" if reference == "next" else "began"
     (asked_of,) = rows or ("trades",)
     steps = {

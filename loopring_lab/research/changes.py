@@ -9,11 +9,13 @@ from typing import Any
 import pandas as pd
 import pyarrow as pa
 
+from loopring_lab.arguments import parse_length
 from loopring_lab.engine import frames
-from loopring_lab.engine.ask import given, given_prices
+from loopring_lab.engine.ask import given
 from loopring_lab.engine.groups import UTC, keys_of
 from loopring_lab.engine.kinds import FrameT, Trades
-from loopring_lab.fills.comparison import MATCH, RESULTS, compare_by
+from loopring_lab.engine.near import prices_near
+from loopring_lab.fills.comparison import MATCH, RESULTS, check_markets, compare_by
 from loopring_lab.fills.prices import kind_of_prices, noted
 
 COMPARED = (
@@ -97,7 +99,7 @@ def changes(
     """
     caller = "lab.research.changes"
     fills = given(trades, caller)
-    beside = given_prices(prices, caller)
+    beside = prices_near(prices, fills, parse_length(horizon, caller, "horizon"))
     kind = kind_of_prices(beside, fills)
     keys = keys_of(fills, by, *COMPARED, *RESULTS, every=str(every), tz=tz)
     period, *others = keys.names
@@ -106,7 +108,9 @@ def changes(
     def compared(level: float) -> pa.Table:
         return compare_by(keys, fills, beside, kind, horizon, level, match, cluster)
 
-    table = frames.to_pandas(compared(intervals))
+    found = compared(intervals)
+    check_markets(found["fills"], fills, prices)
+    table = frames.to_pandas(found)
     rows = int(table["low_bps"].notna().sum())
     together = frames.to_pandas(compared(1 - (1 - intervals) / max(1, rows)))
     for end in ("low_bps", "high_bps"):

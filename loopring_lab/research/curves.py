@@ -10,7 +10,7 @@ import pandas as pd
 import pyarrow as pa
 
 from loopring_lab.arguments import parse_length
-from loopring_lab.engine.ask import ask_table, given, given_prices
+from loopring_lab.engine.ask import ask_table, given
 from loopring_lab.engine.asof import asof_sql, too_late_sql, with_spans_sql
 from loopring_lab.engine.clusters import (
     LEAST_CLUSTERS,
@@ -23,6 +23,7 @@ from loopring_lab.engine.clusters import (
 )
 from loopring_lab.engine.groups import Keys
 from loopring_lab.engine.kinds import FrameT, Given, Trades
+from loopring_lab.engine.near import prices_near
 from loopring_lab.engine.notes import LEFT_OUT
 from loopring_lab.engine.question import Large
 from loopring_lab.engine.worth import DAY_SQL, worth_by_day
@@ -162,11 +163,16 @@ def cost_curves(
     caller = "lab.research.cost_curves"
     check_level(intervals, caller)
     check_cluster(cluster, caller)
+    length = parse_length(horizon, caller, "horizon")
+    if not length:
+        raise LabError(
+            f"{caller}: horizon={horizon!r} leaves no time for a price. Give one such as '1min'."
+        )
     fills = given(trades, caller)
-    beside = given_prices(prices, caller)
+    beside = prices_near(prices, fills, length)
     kind = kind_of_prices(beside, fills)
     steps, tables = role_steps(fills)
-    steps |= _order_steps(beside, kind, horizon, caller)
+    steps |= _order_steps(beside, kind, length)
     tables["worth"] = worth_by_day(fills)
 
     def asked(last: str) -> pd.DataFrame:
@@ -308,15 +314,8 @@ def _root(logs: np.ndarray, values: np.ndarray, place: int) -> float:
     return float(np.exp(root))
 
 
-def _order_steps(
-    prices: Given[Any] | None, kind: str, horizon: Any, caller: str
-) -> dict[str, str]:
+def _order_steps(prices: Given[Any] | None, kind: str, length: int) -> dict[str, str]:
     """Return the steps from roles to ``orders``: what each taker's order paid at each venue, and its size."""
-    length = parse_length(horizon, caller, "horizon")
-    if not length:
-        raise LabError(
-            f"{caller}: horizon={horizon!r} leaves no time for a price. Give one such as '1min'."
-        )
     return {
         **taker_steps(prices, kind),
         "anchored": f"""

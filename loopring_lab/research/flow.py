@@ -7,11 +7,12 @@ from typing import Any
 import pandas as pd
 
 from loopring_lab.arguments import parse_tolerance
-from loopring_lab.engine.ask import ask, ask_table, given, given_prices
+from loopring_lab.engine.ask import ask, ask_table, given
 from loopring_lab.engine.asof import asof_sql
 from loopring_lab.engine.clusters import check_level, student_sql
 from loopring_lab.engine.groups import keys_of
 from loopring_lab.engine.kinds import FrameT, Given, Trades
+from loopring_lab.engine.near import prices_near
 from loopring_lab.engine.question import Question
 from loopring_lab.engine.worth import DAY_SQL, worth_by_day
 from loopring_lab.errors import LabError
@@ -195,7 +196,7 @@ def with_flow(
     caller = "lab.research.with_flow"
     check_level(intervals, caller)
     fills = given(trades, caller)
-    beside = given_prices(prices, caller)
+    beside = prices_near(prices, fills)
     if kind_of_prices(beside, fills) == OWN_TRADES:
         raise LabError(
             f"{caller}: prices= are no prices of an outside market, and trades of this exchange cannot show that its "

@@ -156,8 +156,8 @@ KNOWN = st.fixed_dictionaries(DRAWN)
 PLACE = ["block_id", "index_in_block"]
 
 
-def drawn_frame(rows: list[dict[str, Any]]) -> pd.DataFrame:
-    """Return drawn rows as a frame of trades, of sizes that follow from their place."""
+def drawn_frame(rows: list[dict[str, Any]], unit: int) -> pd.DataFrame:
+    """Return drawn rows as a frame of trades, of sizes that follow from their place; times are in a unit of so many ms."""
     frame = pd.DataFrame(rows, columns=list(DRAWN))
     numbers = ["trade_id", *PLACE, "account_id", "token_id", "storage_id"]
     size = lab.amounts.to_units([1 + place for place in range(len(rows))], 0)
@@ -166,7 +166,7 @@ def drawn_frame(rows: list[dict[str, Any]]) -> pd.DataFrame:
     )
     return frame.astype(dict.fromkeys(numbers, "Int64")).assign(
         created_at=pd.to_datetime(
-            frame["created_at"].astype("Int64"), unit="ms", utc=True
+            frame["created_at"].astype("Int64") * unit, unit="ms", utc=True
         ).dt.as_unit("ms"),
         price=pd.array(
             [None if row["price"] is None else Decimal(row["price"]) for row in rows],
@@ -179,6 +179,9 @@ def drawn_frame(rows: list[dict[str, Any]]) -> pd.DataFrame:
     )
 
 
+@pytest.mark.parametrize(
+    "unit", [1, 47 * 60 * SECOND], ids=["at once", "over several hours"]
+)
 @settings(
     max_examples=8, phases=[Phase.explicit, Phase.generate]
 )  # shrinking takes minutes
@@ -188,9 +191,12 @@ def drawn_frame(rows: list[dict[str, Any]]) -> pd.DataFrame:
     st.sampled_from(["all", "no places", "thin"]),
     st.sampled_from([2, None]),
 )
-def test_prices_are_what_a_loop_over_all_of_them_finds(mine, others, known, within):
-    frame = drawn_frame(mine)
-    everything = drawn_frame(mine + others)
+def test_prices_are_what_a_loop_over_all_of_them_finds(
+    unit, mine, others, known, within
+):
+    within = within and within * unit
+    frame = drawn_frame(mine, unit)
+    everything = drawn_frame(mine + others, unit)
     prices = {
         "all": everything,
         "no places": everything.drop(columns=PLACE),
@@ -230,10 +236,9 @@ def test_prices_are_what_a_loop_over_all_of_them_finds(mine, others, known, with
                 oracle.costs(fills, "outside" if outside else "at", within, all_fills),
             )
         )
-        moved = lab.fills.markouts(frame, prices, ["1ms", "3ms"], tolerance=tolerance)
-        expected = oracle.markouts(
-            fills, all_fills, {"1ms": 1, "3ms": 3}, within, outside=outside
-        )
+        horizons = {f"{length * unit}ms": length * unit for length in (1, 3)}
+        moved = lab.fills.markouts(frame, prices, [*horizons], tolerance=tolerance)
+        expected = oracle.markouts(fills, all_fills, horizons, within, outside=outside)
         checks.append((moved, expected))
     for found, by_hand in checks:
         rows = oracle.fills_of(found)
