@@ -1,0 +1,79 @@
+"""Files of each format that was ever released stay readable, and are written to: the relayer cannot be asked again.
+
+The files in `kept` were written by the first version of their format, on 26 and 27 November 2026. A new format adds
+one, and never replaces these.
+"""
+
+import gzip
+from pathlib import Path
+
+import duckdb
+import pytest
+
+import loopring_lab as lab
+from loopring_lab.archive.schema import KIND as ARCHIVE
+from loopring_lab.rollup.block_file import KIND as BLOCKS
+
+KEPT = Path(__file__).parent / "kept"
+TRADES = "SELECT trade_id, size, price, notional, fee, verbatim FROM rows ORDER BY ALL"
+DATA = "SELECT sha256, data FROM blocks ORDER BY ALL"
+
+
+def unpacked(name: str, folder: Path) -> Path:
+    path = folder / name
+    path.write_bytes(gzip.decompress((KEPT / f"{name}.gz").read_bytes()))
+    return path
+
+
+def asked(path: Path, query: str) -> list[tuple]:
+    """Ask DuckDB alone, which knows nothing of formats."""
+    with duckdb.connect(path, read_only=True) as connection:
+        return connection.execute(query).fetchall()
+
+
+def test_a_file_of_each_format_is_kept():
+    names = {path.name for path in KEPT.iterdir()}
+    archives = {f"archive-{n}.duckdb.gz" for n in range(2, ARCHIVE.format + 1)}
+    stores = {f"blocks-{n}.duckdb.gz" for n in range(1, BLOCKS.format + 1)}
+    assert names == archives | stores
+
+
+@pytest.mark.parametrize("name", ["archive-2.duckdb"])
+def test_an_archive_of_a_former_version_is_read_written_and_copied(name, tmp_path):
+    path = unpacked(name, tmp_path)
+    received = asked(path, TRADES)
+    assert len(received) == 100
+    archive = lab.Archive(path)
+    trades = archive.trades()
+    found = dict(zip(trades["trade_id"], trades["fee"], strict=True))
+    assert {key: int(fee.scaleb(18)) for key, fee in found.items()} == {
+        trade_id: fee for trade_id, _, _, _, fee, _ in received
+    }
+    assert archive.verify().empty
+
+    archive.copy(tmp_path / "copy.duckdb")
+    assert asked(tmp_path / "copy.duckdb", TRADES) == received
+
+    client = lab.connect()
+    newest = trades["created_at"].max()
+    archive.sync(client, account_id=10083, since=newest)
+    # What was received stands as it was; nothing of it is there twice.
+    kept = asked(path, TRADES)
+    assert set(received) <= set(kept)
+    assert len(set(kept)) == len(kept)
+
+
+@pytest.mark.parametrize("name", ["blocks-1.duckdb"])
+def test_a_block_store_of_a_former_version_is_read_written_and_copied(name, tmp_path):
+    path = unpacked(name, tmp_path)
+    blocks = asked(path, DATA)
+    assert len(blocks) == 21
+    store = lab.rollup.Store(path)
+    assert store.report()["blocks"].sum() == 21
+    assert len(store.blocks().headers()) == 21
+
+    store.copy(tmp_path / "copy.duckdb")
+    assert asked(tmp_path / "copy.duckdb", DATA) == blocks
+
+    store.sync(to_block=11_153_000)
+    assert asked(path, DATA) == blocks
