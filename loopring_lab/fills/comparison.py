@@ -294,7 +294,7 @@ def _answered(
         answer.attrs["match"] = several(how[1])
         if isinstance(trades, pd.DataFrame) and "flow" in trades.attrs:
             answer.attrs["flow"] = trades.attrs["flow"]
-    return noted(answer, kind)
+    return noted(answer, kind, fills, beside)
 
 
 def compare_by(

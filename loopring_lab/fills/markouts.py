@@ -364,7 +364,7 @@ SELECT {shown},
 FROM sums
 ORDER BY {", ".join(f"{name} NULLS LAST" for name in (*ORDERS_SHOWN[:6], "trade_id"))}"""
     question = replace(question, steps=steps, medians=())
-    return noted(ask(question, fills, beside), kind)
+    return noted(ask(question, fills, beside), kind, fills, beside)
 
 
 def _parse_horizons(horizons: Any, caller: str) -> dict[str, int]:

@@ -10,7 +10,7 @@ import pandas as pd
 import pyarrow as pa
 
 from loopring_lab.arguments import parse_tolerance
-from loopring_lab.engine.ask import ask, counts, given, given_prices
+from loopring_lab.engine.ask import ask, ask_table, counts, given, given_prices
 from loopring_lab.engine.asof import (
     PRICE_COLUMNS,
     Nearest,
@@ -23,7 +23,7 @@ from loopring_lab.engine.asof import (
 )
 from loopring_lab.engine.clusters import check_cluster, check_level
 from loopring_lab.engine.estimates import with_estimates
-from loopring_lab.engine.groups import Keys, keys_of, literal
+from loopring_lab.engine.groups import DAY, Keys, keys_of, literal
 from loopring_lab.engine.kinds import FrameT, Given, Trades
 from loopring_lab.engine.near import prices_near
 from loopring_lab.engine.notes import Answer, with_note
@@ -69,6 +69,39 @@ OWN_TRADES_NOTE = (
 # outside market does by chance only.
 CHANCE = 0.01
 
+# A feed that has stopped repeats its last price for a day and more; of two daily closes both may well be the same. What
+# one stable token costs in another stays within a percent, as do the prices of fills of one moment.
+STILL = {
+    "standing": f"""
+-- prices that stand still for a day and more
+WITH marked AS (  -- prices, and whether each is another one than that before
+    SELECT market, ms, price,
+        price IS DISTINCT FROM lag(price) OVER (PARTITION BY market ORDER BY ms) AS is_new
+    FROM prices
+    WHERE price > 0
+),
+numbered AS (  -- each with the number of such changes so far
+    SELECT *, count(*) FILTER (WHERE is_new) OVER (PARTITION BY market ORDER BY ms) AS change
+    FROM marked
+)
+SELECT market, min(ms) AS since, max(ms) AS until
+FROM numbered
+GROUP BY market, change
+HAVING until - since >= {DAY} AND count(*) >= 24""",
+    "sums": """
+-- those in which the trades of the market moved; a fill at an odd price is no move
+SELECT s.market, since, until,
+    quantile_disc(price, 0.9)::DOUBLE / quantile_disc(price, 0.1)::DOUBLE - 1 AS moved
+FROM standing AS s
+JOIN trades AS t ON s.market = t.market AND ms BETWEEN since AND until
+WHERE price > 0
+GROUP BY ALL
+HAVING moved > 0.01""",
+    "answer": """
+SELECT market, make_timestamptz(since * 1000) AS since, make_timestamptz(until * 1000) AS until, moved
+FROM sums
+ORDER BY ALL""",
+}
 
 # The time at which an order was filled for the last time, in milliseconds.
 LAST_FILL_MS = f"(last_fill >> {PLACE_BITS})"
@@ -432,7 +465,7 @@ def asked(
             question, rates, level, cluster, columns=last, **estimated
         )
         tables["worth"] = worth_by_day(trades)
-    return noted(ask(question, trades, prices, **tables), kind)
+    return noted(ask(question, trades, prices, **tables), kind, trades, prices)
 
 
 def worse_sql(price: str, reference: str, base: str = "") -> str:
@@ -463,6 +496,28 @@ def kind_of_prices(prices: Given[Any] | None, trades: Given[Any]) -> str:
     return OWN_TRADES if found["alike"] > found["fills"] * CHANCE else OUTSIDE_PRICES
 
 
-def noted(answer: Answer, kind: str) -> Answer:
-    """Say under an answer what trades as reference prices mean."""
-    return with_note(answer, OWN_TRADES_NOTE if kind == OWN_TRADES else "")
+def noted(
+    answer: Answer, kind: str, trades: Given[Any], prices: Given[Any] | None
+) -> Answer:
+    """Say under an answer what trades as reference prices mean, or that prices from outside stood still."""
+    if kind == OWN_TRADES:
+        return with_note(answer, OWN_TRADES_NOTE)
+    # Only pandas frames carry notes.
+    if prices is None or not isinstance(answer, pd.DataFrame):
+        return answer
+    return with_note(answer, _note_on_still(trades, prices))
+
+
+def _note_on_still(trades: Given[Any], prices: Given[Any]) -> str:
+    """Name a market whose prices stood still for a day and more while its trades moved; empty where none did."""
+    question = Question(trades.caller, STILL, ("created_at", "market", "price"))
+    found = ask_table(question, trades, prices).to_pylist()
+    if not found:
+        return ""
+    first = found[0]
+    more = f", and {len(found) - 1} more times" if len(found) > 1 else ""
+    return (
+        f"In prices=, that of {first['market']} stands still from {first['since']:%Y-%m-%d %H:%M} to "
+        f"{first['until']:%Y-%m-%d %H:%M} (UTC) while its trades move by {first['moved']:.1%}{more}, as that of a feed "
+        "does that has stopped. Leave these prices out."
+    )

@@ -117,4 +117,4 @@ def changes(
         table[f"band_{end}"] = together[end]
     table["verdict"] = together["verdict"]
     answer = given(table, caller).read([*keys.names, *COMPARED])
-    return noted(fills.like(answer), kind)
+    return noted(fills.like(answer), kind, fills, beside)

@@ -218,7 +218,7 @@ def cost_curves(
         curve["low_bps"] = curve["cost_bps"] - reach
         curve["high_bps"] = curve["cost_bps"] + reach
         drawn.append(curve.assign(**about))
-    return noted(_answer(fills, pd.concat(drawn), CURVE), kind)
+    return noted(_answer(fills, pd.concat(drawn), CURVE), kind, fills, beside)
 
 
 def crossing(curves: Trades[FrameT]) -> FrameT:

@@ -20,6 +20,7 @@ from loopring_lab.fills.prices import (
     OUTSIDE_PRICES,
     OWN_TRADES,
     kind_of_prices,
+    noted,
     price_steps,
     question_of_prices,
     worse_sql,
@@ -232,7 +233,7 @@ def with_flow(
     answer = ask(shown, fills, beside, accounts=named, **tables)
     if isinstance(answer, pd.DataFrame):
         answer.attrs["flow"] = _shares(given(answer, caller))
-    return answer
+    return noted(answer, OUTSIDE_PRICES, fills, beside)
 
 
 def _shares(known: Given[Any]) -> dict[str, dict[str, Any]]:

@@ -163,7 +163,7 @@ def liquidity(
         keys=keys,
         price_may_have=PRICE_COLUMNS,
     )
-    return noted(ask(question, fills, beside, **tables), kind)
+    return noted(ask(question, fills, beside, **tables), kind, fills, beside)
 
 
 def _price_steps(prices: Given[Any] | None, kind: str) -> dict[str, str]:
