@@ -25,6 +25,8 @@ def move(begin: pd.Timestamp, hours: int) -> float:
     """How far the trades moved: from the price that a tenth of them had at most to that of nine tenths."""
     of_time = trades()["created_at"].between(begin, begin + hours * HOUR)
     found = sorted(trades().loc[of_time, "price"].astype(float))
+    if not found:
+        return 0.0
     low = found[-(-len(found) // 10) - 1]
     high = found[-(-len(found) * 9 // 10) - 1]
     return high / low - 1

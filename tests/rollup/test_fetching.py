@@ -243,12 +243,12 @@ def test_a_range_is_halved_in_whatever_words_it_is_refused(store, words):
     rest = list(words)
 
     def refuse(number, asked):
-        if isinstance(asked, list) or asked["method"] != "eth_getLogs":
+        if not rest or isinstance(asked, list) or asked["method"] != "eth_getLogs":
             return None
         wanted = asked["params"][0]
         if int(wanted["toBlock"], 16) - int(wanted["fromBlock"], 16) < 3:
             return None
-        code, message = rest.pop() if rest else words[0]
+        code, message = rest.pop()
         error = {"code": code, "message": message}
         answer = {"jsonrpc": "2.0", "id": asked["id"], "error": error}
         return Answer(200 + 200 * (len(rest) % 2), json.dumps(answer).encode())
