@@ -277,36 +277,36 @@ def largest(values: pa.Array) -> Decimal:
     return max((end or Decimal(0)).copy_abs() for end in ends)
 
 
-def to_words(amounts: pa.Array) -> Any:
-    """Split amounts into words of 32 bits, the lowest first, which can be added up as integers of 64 bits."""
+def _halves(amounts: pa.Array) -> tuple[np.ndarray, np.ndarray]:
+    """Split amounts into their low and their high 64 bits; the high ones have the sign. A missing amount is 0."""
     filled = pc.fill_null(amounts, 0)
     bits = np.frombuffer(
-        filled.buffers()[1], "<u4", 4 * len(filled), 16 * filled.offset
+        filled.buffers()[1], "<u8", 2 * len(filled), 16 * filled.offset
     )
-    words = bits.reshape(-1, 4).T.astype("i8")
-    # The highest word has the sign.
-    words[3] = words[3].astype("i4")
-    return words
+    low, high = bits.reshape(-1, 2).T.copy()
+    return low, high.view("<i8")
 
 
-def from_words(
-    words: Any,
+def running_sums(
+    amounts: pa.Array,
+    add: Callable[[np.ndarray], np.ndarray],
     is_missing: np.ndarray,
 ) -> pa.Array:
-    """Put sums of words together again."""
-    # Eight words make a decimal of 256 bits, which has room for any carry; whether it is an amount is checked.
-    bits = np.empty((len(is_missing), 8), "<u4")
-    carry: Any = 0
-    for position, word in enumerate([*words, 0, 0, 0, 0]):
-        carry = carry + word
-        bits[:, position] = carry & 0xFFFFFFFF
-        carry = carry >> 32
-    sums = pa.Array.from_buffers(
-        WIDEST,
-        len(bits),
-        [None, pa.py_buffer(bits)],
-    )
-    return pc.if_else(pa.array(is_missing), pa.scalar(None, AMOUNT_TYPE), checked(sums))
+    """Return running sums, by those of integers of 64 bits, which `add` makes and lets wrap around."""
+    low, high = _halves(amounts)
+    low_sums = add(low)
+    # A sum that is less than what was added last has wrapped around there.
+    high += low_sums < low
+    bits = np.stack([low_sums, add(high).view("u8")], axis=1).astype("<u8", copy=False)
+    sums = pa.Array.from_buffers(AMOUNT_TYPE, len(bits), [None, pa.py_buffer(bits)])
+    # The first sum with more than 38 digits is below 2 * 10**38. As in `_fitting`, it is found, even if it wrapped.
+    try:
+        sums.validate(full=True)
+    except pa.ArrowInvalid:
+        raise overflow("a running sum of these amounts") from None
+    if not is_missing.any():
+        return sums
+    return pc.if_else(pa.array(is_missing), pa.scalar(None, AMOUNT_TYPE), sums)
 
 
 # ---- Comparisons

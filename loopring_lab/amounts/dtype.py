@@ -612,6 +612,13 @@ class AmountArray(ExtensionScalarOpsMixin, ExtensionArray):  # type: ignore[misc
         skipna: bool = True,
         **_: Any,
     ) -> Any:
+        if name == "cumsum":
+            is_missing = self.isna()
+            if not skipna:
+                is_missing = np.logical_or.accumulate(is_missing)
+            return AmountArray(
+                arithmetic.running_sums(self._decimals, np.cumsum, is_missing)
+            )
         # All rows are reduced as one group.
         ids = np.zeros(len(self), np.intp)
         return self._groupby_op(
@@ -638,12 +645,19 @@ class AmountArray(ExtensionScalarOpsMixin, ExtensionArray):  # type: ignore[misc
             groups: Any = pd.arrays.ArrowExtensionArray(roomy)
             return AmountArray(groups._groupby_op(how=how, **options))
         if how == "cumsum":
-            words = [
-                self._masked(word)._groupby_op(how=how, **options)
-                for word in arithmetic.to_words(self._decimals)
-            ]
-            sums = [word.to_numpy("int64", na_value=0) for word in words]
-            return AmountArray(arithmetic.from_words(sums, words[0].isna()))
+
+            def add(halves: np.ndarray) -> Any:
+                masked: Any = pd.arrays.IntegerArray(halves, self.isna())
+                return masked._groupby_op(how=how, **options)
+
+            is_missing = add(np.zeros(len(self), "int64")).isna()
+            return AmountArray(
+                arithmetic.running_sums(
+                    self._decimals,
+                    lambda halves: add(halves).to_numpy(halves.dtype, na_value=0),
+                    is_missing,
+                )
+            )
         is_order = how in ("rank", "idxmin", "idxmax")
         numbers = self._values_for_argsort() if is_order else self._floats()
         found = self._masked(numbers)._groupby_op(how=how, **options)

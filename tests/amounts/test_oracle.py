@@ -286,6 +286,43 @@ def test_groups(drawn):
     assert units(groups.cumsum()) == running_sums_by_group(drawn)
 
 
+def test_running_sums_pass_over_what_is_missing():
+    numbers = [2**64 - 1, None, 1, -(2**70), 5, 2**100, None, -(2**101)]
+    keys = [0, 0, 1, 0, None, 1, 1, 0]
+    known = pd.Series(numbers, dtype=object)
+    series = pd.Series(
+        AmountArray([None if one is None else decimal(one) for one in numbers])
+    )
+    expected = list(accumulate(known.fillna(0)))
+    assert units(series.cumsum()) == [
+        None if one is None else total
+        for one, total in zip(numbers, expected, strict=True)
+    ]
+    assert units(series.cumsum(skipna=False)) == [numbers[0]] + [None] * 7
+    by_key = {
+        0: [2**64 - 1, None, 2**64 - 1 - 2**70, 2**64 - 1 - 2**70 - 2**101],
+        1: [1, 1 + 2**100, None],
+    }
+    found = series.groupby(keys).cumsum()
+    for key, totals in by_key.items():
+        assert units(found[[one == key for one in keys]]) == totals
+    assert units(found[4:5]) == [None]
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 4, 7])
+def test_a_running_sum_that_returns_to_what_fits_is_refused_as_well(count):
+    """Integers of 128 bits wrap around after the second or the fourth, and are small again in the end."""
+    there = amounts([LARGEST] * count)
+    there_and_back = amounts([LARGEST] * (count + 1) + [-LARGEST] * (count + 1))
+    assert units(there[:1].cumsum()) == [LARGEST]
+    for running_sum in (
+        there_and_back.cumsum,
+        there_and_back.groupby([0] * len(there_and_back)).cumsum,
+    ):
+        with pytest.raises(AmountError):
+            running_sum()
+
+
 def test_replacements(drawn):
     series = amounts(drawn.any)
     is_positive = series > 0
