@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import product
 from typing import Any, NamedTuple
 
 import pandas as pd
@@ -20,6 +21,13 @@ DAY_SQL = f"floor(ms / {DAY}.0)::BIGINT"
 """The day of a row, counted from 1970."""
 
 
+class Traded(NamedTuple):
+    """What was traded in a market: of its base token, and of its quote token."""
+
+    size: float = 0.0
+    notional: float = 0.0
+
+
 class Step(NamedTuple):
     """A conversion along one market: from base to quote by its price (power 1), or back, divided by it (-1)."""
 
@@ -32,30 +40,46 @@ class Step(NamedTuple):
         base, quote = self.pair
         return quote if self.power == 1 else base
 
+    @property
+    def converted(self) -> str:
+        """The token converted from."""
+        base, quote = self.pair
+        return base if self.power == 1 else quote
 
-def busiest_paths(fills: Mapping[Pair, int], token: str) -> dict[str, list[Step]]:
+    def amount(self, traded: Mapping[Pair, Traded]) -> float:
+        """Return how much of the token converted from was traded in the market."""
+        market = traded[self.pair]
+        return market.size if self.power == 1 else market.notional
+
+
+def shortest_paths(traded: Mapping[Pair, Traded], token: str) -> dict[str, list[Step]]:
     """Return the steps by which each token is converted to one.
 
-    Starting from that token, always the busiest market is added that leads to a token not reached before.
+    The fewest markets lead there. Of several as short ways, the one begins in the market in which most of the token
+    was traded, or else in the first by name.
     """
+    steps = [Step(pair, power) for pair, power in product(traded, (1, -1))]
     paths: dict[str, list[Step]] = {token: []}
     while True:
-        # Markets of which exactly one token is reached: each leads to one more.
-        open_pairs = [
-            pair for pair in fills if (pair[0] in paths) != (pair[1] in paths)
+        # Each round reaches the tokens that are one market further away.
+        nearest = [
+            step
+            for step in steps
+            if step.reached in paths and step.converted not in paths
         ]
-        if not open_pairs:
+        if not nearest:
             return paths
-        base, quote = max(open_pairs, key=lambda pair: (fills[pair], pair))
-        if base in paths:
-            paths[quote] = [Step((base, quote), -1), *paths[base]]
-        else:
-            paths[base] = [Step((base, quote), 1), *paths[quote]]
+        nearest.sort(key=lambda step: (-step.amount(traded), step.pair))
+        found: dict[str, list[Step]] = {}
+        for step in nearest:
+            found.setdefault(step.converted, [step, *paths[step.reached]])
+        paths |= found
 
 
 DAILY_PRICES = f"""
 -- the mean price of each market on each day: what was paid for all that was bought
 SELECT base, quote, {DAY_SQL} AS day, count(*) AS fills,
+    sum(size)::DOUBLE AS size, sum(notional)::DOUBLE AS notional,
     sum(notional)::DOUBLE / sum(size)::DOUBLE AS price
 FROM trades
 WHERE price > 0 AND size > 0 AND notional > 0 AND ms IS NOT NULL AND base IS NOT NULL AND quote IS NOT NULL
@@ -86,12 +110,13 @@ def worth_by_day(trades: Given[Any]) -> pa.Table:
         .ffill()
         .bfill()
     )
-    fills = daily.groupby(["base", "quote"])["fills"].sum().to_dict()
+    totals = daily.groupby(["base", "quote"])[["size", "notional"]].sum()
+    traded = {pair: Traded(*amounts) for pair, *amounts in totals.itertuples()}
     quotes = daily.groupby("quote")["fills"].sum().to_dict()
     worth = pd.DataFrame({"token": [], "day": [], "worth": []})
     if quotes:
         most_used = max(quotes, key=lambda token: (quotes[token], token))
-        paths = busiest_paths(fills, most_used)
+        paths = shortest_paths(traded, most_used)
         parts = [
             _worth_of(token, paths[token], prices) for token in quotes if token in paths
         ]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
@@ -15,7 +14,7 @@ from loopring_lab.engine.asof import asof_sql, before_sql, time_sql
 from loopring_lab.engine.groups import Keys, keys_of, literal
 from loopring_lab.engine.kinds import FrameT, Given, Trades
 from loopring_lab.engine.question import ORDER_COLUMNS, PLACE, Large, Prices, Question
-from loopring_lab.engine.worth import DAY_SQL, Pair, Step, busiest_paths
+from loopring_lab.engine.worth import DAY_SQL, Step, Traded, shortest_paths
 from loopring_lab.errors import LabError, did_you_mean
 
 CALLER = "lab.fees.in_token"
@@ -43,10 +42,11 @@ def in_token(
 ) -> FrameT:
     """Value each fill's fee in one token.
 
-    Each token is converted along one path of markets, the busiest that lead to `token`: starting from `token`,
-    the market with the most prices is added that leads to one more token, until all are reached. In each market
-    of the path the last price before the fill's order counts: one older than its first fill. So later prices are
-    never used, nor a fill's own price, its counterpart's or that of another fill of its order.
+    Each token is converted along one path of markets that have a price, the shortest to `token`: LRC to USDT by
+    LRC-USDT, not by LRC-ETH and ETH-USDT. Of several as short, it begins in the market in which `trades` have traded
+    most of the token, or else in the first by name. In each market of the path the last price before the fill's
+    order counts: one older than its first fill. So later prices are never used, nor a fill's own price, its
+    counterpart's or that of another fill of its order.
 
     Parameters
     ----------
@@ -143,16 +143,35 @@ FROM valued"""
 # Paths
 
 
+MARKETS = """
+-- each market, its rows with a price, and what was traded in it
+SELECT base, quote,
+    count(*) FILTER (WHERE price > 0 AND base <> quote) AS priced,
+    coalesce(sum(size::DOUBLE), 0) AS size,
+    coalesce(sum(notional::DOUBLE), 0) AS notional
+FROM trades
+GROUP BY ALL"""
+FEE_TOKENS = """
+-- each token in which fees were paid
+SELECT DISTINCT fee_token
+FROM trades"""
+
+
 def _paths(
     trades: Given[Any], prices: Given[Any] | None, token: Any
 ) -> dict[str, list[Step]]:
     """Return the markets that lead from each token to `token`, of which there must be a price or a fee."""
-    fills = Counter[Pair]()
-    for row in _distinct(prices or trades, ("base", "quote"), PRICE_COLUMNS):
-        fills[row["base"], row["quote"]] += row["priced"]
-    known = {name for pair in fills for name in pair}
+    own = _markets(trades, PRICE_COLUMNS if prices is None else ("fee_token",))
+    markets = own if prices is None else _markets(prices, PRICE_COLUMNS)
+    priced = [row for row in markets if row["priced"]]
+    if markets and not priced and prices is not None:
+        _check_named(markets)
+    pairs = [(row["base"], row["quote"]) for row in priced]
+    known = {name for pair in pairs for name in pair}
     if not isinstance(token, str) or token not in known:
-        fee_tokens = [row["fee_token"] for row in _distinct(trades, ("fee_token",))]
+        fee_tokens = [
+            row["fee_token"] for row in _rows_of(trades, FEE_TOKENS, ("fee_token",))
+        ]
         # Without trades, there is nothing to value.
         if fee_tokens and token not in fee_tokens:
             names = sorted(name for name in {*known, *fee_tokens} if name is not None)
@@ -160,21 +179,35 @@ def _paths(
                 token, names, f"Known tokens: {', '.join(names) or 'none'}."
             )
             raise LabError(f"{CALLER}: no price and no fee is in {token!r}. {hint}")
-    return busiest_paths({pair: count for pair, count in fills.items() if count}, token)
-
-
-def _distinct(
-    frame: Given[Any], columns: tuple[str, ...], needs: tuple[str, ...] = ()
-) -> list[dict[str, Any]]:
-    """Return the combinations of columns in a frame, and how many rows with a price each has."""
-    listed = ", ".join(columns)
-    priced = "count(*) FILTER (WHERE price > 0 AND base <> quote) AS priced"
-    steps = {
-        "sums": f"-- each combination, and its rows with a price\nSELECT {listed}, {priced} FROM trades GROUP BY ALL"
+    amounts = {
+        (row["base"], row["quote"]): Traded(row["size"], row["notional"]) for row in own
     }
-    needs = (*needs, *columns)
-    may_have = ("base", "quote", "price")
-    question = Question(frame.caller, steps, needs, may_have, split_by=())
+    traded = {pair: amounts.get(pair, Traded()) for pair in pairs}
+    return shortest_paths(traded, token)
+
+
+def _check_named(markets: list[dict[str, Any]]) -> None:
+    """Refuse prices of which none says between which tokens it is, as those of a file without these columns."""
+    if all(row["base"] is None or row["quote"] is None for row in markets):
+        raise LabError(
+            f"{CALLER}: the prices name no base and quote token. Read their file with "
+            "lab.tables.prices(file, client.markets()), or give it the columns base and quote."
+        )
+
+
+def _markets(frame: Given[Any], needs: tuple[str, ...]) -> list[dict[str, Any]]:
+    may_have = ("base", "quote", "price", "size", "notional")
+    return _rows_of(frame, MARKETS, needs, may_have)
+
+
+def _rows_of(
+    frame: Given[Any],
+    sums: str,
+    needs: tuple[str, ...],
+    may_have: tuple[str, ...] = (),
+) -> list[dict[str, Any]]:
+    """Return the rows of one query."""
+    question = Question(frame.caller, {"sums": sums}, needs, may_have, split_by=())
     rows: list[dict[str, Any]] = ask_table(question, frame).to_pylist()
     return rows
 

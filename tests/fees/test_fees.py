@@ -355,20 +355,46 @@ def values_of(
     return [(line["fee_value"], line["value_path"]) for line in result_rows(found)]
 
 
-def test_the_busiest_markets_lead_to_the_token_however_old_their_prices_are():
+def test_the_fewest_markets_lead_to_the_token_however_old_or_rare_their_prices_are():
     direct = traded("LRC-USDT", 10, "9.0")
     around = [
         traded("LRC-ETH", 1, "0.5"),
         traded("LRC-ETH", 2, "0.5"),
         traded("ETH-USDT", 3, "2000.0"),
     ]
-    busy = [*around, traded("ETH-USDT", 4, "2000.0")]
     fill = traded("LRC-ETH", 20, "0.7")
-    assert values_of([*busy, direct, fill])[-1] == (1000, "LRC>ETH>USDT")
-    assert values_of([*around, direct, traded("LRC-USDT", 11, "8.0"), fill])[-1] == (
-        8,
-        "LRC>USDT",
-    )
+    assert values_of([*around, direct, fill])[-1] == (9, "LRC>USDT")
+    assert values_of([*around, fill])[-1] == (1000, "LRC>ETH>USDT")
+
+
+def test_of_paths_as_short_the_one_with_most_of_the_token_traded_counts_then_the_name():
+    """Both lead from LRC to USDT in two markets; a price file has as many prices of each."""
+    markets = [("DAI-USDT", "1.0"), ("ETH-USDT", "2000.0")]
+    closes = [("LRC-DAI", "3.0"), ("LRC-ETH", "0.002"), *markets]
+    listed = [traded(market, 1, price) for market, price in closes]
+    prices = frame_traded(listed)[["created_at", "base", "quote", "price"]]
+    by_eth = traded("LRC-ETH", 20, "0.002")
+    by_dai = traded("LRC-DAI", 21, "3.0")
+    for drawn, expected in [
+        ([by_eth, by_dai, by_eth], (4, "LRC>ETH>USDT")),
+        ([by_eth, by_dai, by_dai], (3, "LRC>DAI>USDT")),
+        # The same amount in both
+        ([by_eth, by_dai], (3, "LRC>DAI>USDT")),
+    ]:
+        fills = frame_traded(drawn)
+        found = result_rows(lab.fees.in_token(fills, "USDT", prices))
+        assert [(row["fee_value"], row["value_path"]) for row in found] == [
+            expected
+        ] * len(drawn)
+
+
+def test_prices_that_name_no_tokens_are_refused_with_the_remedy():
+    fills = frame_traded([traded("LRC-USDT", 20, "2.0")])
+    prices = frame_traded([traded("LRC-USDT", 1, "2.0")])
+    unnamed = prices.assign(base=None, quote=None)
+    with pytest.raises(LabError, match="name no base and quote token"):
+        lab.fees.in_token(fills, "USDT", unnamed)
+    assert lab.fees.in_token(fills, "USDT", prices)["fee_value"].tolist() == [2]
 
 
 def test_a_price_older_than_the_tolerance_is_no_price():

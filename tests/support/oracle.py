@@ -3,7 +3,6 @@
 import functools
 import math
 import statistics
-from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, date, datetime, timedelta
 from fractions import Fraction
@@ -309,11 +308,11 @@ def above(fills: list[Fill], bps: int) -> Rows:
 
 
 def in_token(fills: list[Fill], token: str, tolerance: int | None = 7 * DAY) -> Rows:
-    """Value each fill's fee at the last prices before its order, along the busiest path of markets."""
+    """Value each fill's fee at the last prices before its order, along the shortest path of markets."""
     prices = [
         one for one in fills if _usable(one) and None not in (one.base, one.quote)
     ]
-    paths = _busiest(prices, token)
+    paths = _shortest(prices, fills, token)
     return [
         vars(fill)
         | {"value_token": token}
@@ -325,15 +324,32 @@ def in_token(fills: list[Fill], token: str, tolerance: int | None = 7 * DAY) -> 
 Path = list[tuple[str, str]]
 
 
-def _busiest(prices, token):
-    """Return the markets that lead from each token to one: the busiest that leads to one more is added first."""
-    counts = Counter((one.base, one.quote) for one in prices)
+def _shortest(prices, fills, token):
+    """Return the markets that lead from each token to one: the fewest, then those of most trade, then by name."""
+    pairs = {(one.base, one.quote) for one in prices}
     paths: dict[str, Path] = {token: []}
-    while pairs := [pair for pair in counts if len(paths.keys() & set(pair)) == 1]:
-        pair = max(pairs, key=lambda pair: (counts[pair], pair))
-        here, there = pair if pair[1] in paths else pair[::-1]
-        paths[here] = [pair, *paths[there]]
-    return paths
+    while True:
+        known = set(paths)
+        ways = [pair for pair in pairs if len(known & set(pair)) == 1]
+        for here in {name for pair in ways for name in pair} - known:
+            pair = min(
+                (pair for pair in ways if here in pair),
+                key=lambda pair: (-_traded(here, pair, fills), pair),
+            )
+            there = pair[pair[0] == here]
+            paths[here] = [pair, *paths[there]]
+        if not ways:
+            return paths
+
+
+def _traded(token, pair, fills):
+    """Return how much of a token was traded in a market that has it."""
+    amounts = [
+        one.size if token == one.base else one.notional
+        for one in fills
+        if (one.base, one.quote) == pair
+    ]
+    return sum(amount or 0 for amount in amounts)
 
 
 def _valued(fill, fills, prices, paths, tolerance):
