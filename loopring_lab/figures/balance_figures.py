@@ -6,7 +6,6 @@ from collections.abc import Iterator
 
 import numpy as np
 import pandas as pd
-from matplotlib import rcParams
 from matplotlib.axes import Axes
 from matplotlib.dates import date2num
 
@@ -22,6 +21,8 @@ from loopring_lab.figures.words import format_count
 
 # Columns that `pool_balance` reads. Without tokens=, balances are in smallest units.
 NEEDED = {"created_at", "token", "published_units", "recomputed_units"}
+# In points, chosen by eye: half of a usual line, which covers changes within an hour.
+LINE_WIDTH = 1.0
 
 
 def pool_balance(
@@ -104,6 +105,9 @@ def pool_balance(
             color=COLOURS[0],
             drawstyle="steps-post",
             label="recomputed",
+            # Thin and above the marks, so that one sees whether it goes through them.
+            linewidth=LINE_WIDTH,
+            zorder=3,
         )
         axes.plot(
             along[is_stated],
@@ -112,8 +116,8 @@ def pool_balance(
             label="published",
             linestyle="none",
             marker="o",
-            markersize=5.5,
-            markeredgecolor=rcParams["axes.facecolor"],
+            markersize=6.5,
+            markeredgewidth=0,
         )
         if is_one_block:
             axes.set_xlabel("transaction in the block")

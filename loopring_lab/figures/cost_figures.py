@@ -38,11 +38,11 @@ from loopring_lab.figures.style import (
     zero_line,
 )
 from loopring_lab.figures.words import (
+    fill_count,
     format_bps,
     format_count,
     format_estimate,
     format_number,
-    trade_count,
 )
 from loopring_lab.fills.markouts import HORIZONS
 from loopring_lab.fills.prices import OWN_TRADES, cost_of
@@ -122,7 +122,7 @@ def price_gaps(
     matched = {str(name): worse.to_numpy(np.float64) for name, worse in by_type}
     edges = _edges(matched.values())
 
-    note = f"{trade_count(len(drawn), len(table))} of known type matched"
+    note = f"{fill_count(len(drawn), len(table))} of known type matched"
     # Outliers would make all other bins too narrow to see.
     outside = len(drawn) - int(drawn["worse_bps"].between(edges[0], edges[-1]).sum())
     if outside:
@@ -229,7 +229,7 @@ def cost_curve(
     other = "the reference"
     if isinstance(reference, str):
         other = f"the market's {reference} trade in {_frame(prices)}"
-    counted = trade_count(costs["priced"].sum(), overview.trades)
+    counted = fill_count(costs["priced"].sum(), overview.trades)
     points = weighted(costs, "all_in_bps")
     note = f"fee plus price difference to {other}; {counted}, counted above each point\n{INTERVAL}"
     note += _caveats(points)

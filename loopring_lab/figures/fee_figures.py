@@ -33,11 +33,11 @@ from loopring_lab.figures.style import (
     stacked_bars,
 )
 from loopring_lab.figures.words import (
+    fill_count,
     format_bps,
     format_count,
     format_number,
     group_label,
-    trade_count,
     truncate_digits,
 )
 
@@ -142,7 +142,7 @@ def fee_rates(
     periods = axis.timeline(table["period"], every, caller)
 
     known = (table["fills"] - table["unknown"]).sum()
-    note = f"fees per amount received, weighted by amount; {trade_count(known, overview.trades)}"
+    note = f"fees per amount received, weighted by amount; {fill_count(known, overview.trades)}"
     if lines > len(styles):
         note += f"; the {len(styles)} of {lines} lines with most fills"
     title = f"Effective fee rate per {periods.name}, {tokens}"
@@ -238,7 +238,7 @@ def fee_tiers(
         parts.groupby(["period", "name"])[["fills", "height"]].sum().reset_index()
     )
     title = f"Fills by fee tier, per {periods.name}"
-    note = trade_count(table["fills"].sum(), overview.trades)
+    note = fill_count(table["fills"].sum(), overview.trades)
     legend = {"reverse": True, "title": "fee tier", "alignment": "left"}
     with drawing(
         trades,
@@ -467,7 +467,7 @@ def _by_count(trades: Any) -> ByToken:
     shown["rate in bps"] = _texts(shown["bps"], "{:.2f}")
     shown["without fee"] = _texts(shown["zero_fee_share"] * 100, "{:.0f} %")
     count = table["fills"].sum()
-    note = trade_count(count, count)
+    note = fill_count(count, count)
     unknown = int(table["unknown"].sum())
     if unknown:
         note += f", {unknown:,} with an amount that is not known"
@@ -509,7 +509,7 @@ def _by_value(trades: Any, token: str, prices: Any) -> ByToken:
     lost = int(table["unpriced"].sum())
     if lost:
         title += f", {format_count(lost)} without a price"
-    note = f"{trade_count(count - lost, count)} valued"
+    note = f"{fill_count(count - lost, count)} valued"
     return ByToken(shown, f"value ({token})", title, note)
 
 

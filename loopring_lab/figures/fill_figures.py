@@ -29,7 +29,7 @@ from loopring_lab.figures.style import (
     stacked_bars,
     write_counts,
 )
-from loopring_lab.figures.words import format_count, format_number, trade_count
+from loopring_lab.figures.words import fill_count, format_count, format_number
 
 # Bars of equal length in place of calendar periods, so that heights compare.
 EQUAL_PERIODS = {
@@ -97,7 +97,7 @@ def volume(
     drawn = table["fills"].sum()
     # Trades in other quote tokens, or without a type or a notional, are not drawn.
     if drawn < overview.trades:
-        title += f", {trade_count(drawn, overview.trades)}"
+        title += f", {fill_count(drawn, overview.trades)}"
 
     def say(row: dict[Any, Any]) -> str:
         heading = f"{FILL_TYPES[row['fill_type']].label}, {row['when']}"
@@ -173,7 +173,7 @@ def fill_shares(
 
     # The share of sums, not the mean of shares: a quiet week counts for less.
     overall = 100 * table["pool_fills"].sum() / table["fills"].sum()
-    counted = trade_count(table["fills"].sum(), overview.trades)
+    counted = fill_count(table["fills"].sum(), overview.trades)
     note = f"{counted}; over the whole time AMM pool {format_number(overall, 3)} %"
     note += "\nfills counted above the points, with 95 % intervals (Wilson, by order)"
     title = f"AMM pool's share of fills, per {periods.name}"
@@ -259,7 +259,7 @@ def size_profile(
 
     drawn = table["fills"].sum()
     title = f"Share of fills by size, {token}-quoted markets"
-    note = trade_count(drawn, profile["fills"].sum())
+    note = fill_count(drawn, profile["fills"].sum())
     if count > 1:
         note += f"; each bar about {format_count(round(drawn / count))}"
 

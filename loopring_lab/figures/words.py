@@ -59,9 +59,9 @@ def group_label(value: Any) -> str:
     return text if len(text) <= LONGEST_LABEL else f"{text[:8]}…{text[-4:]}"
 
 
-def trade_count(drawn: float, total: float) -> str:
-    """Say how many trades are drawn, such as ``12 of 50 trades``."""
+def fill_count(drawn: float, total: float) -> str:
+    """Say how many fills are drawn, such as ``12 of 50 fills``."""
     # Both counts, wherever something is left out.
     if drawn != total:
-        return f"{int(drawn):,} of {int(total):,} trades"
-    return f"all {int(total):,} trades" if total > 1 else "one trade"
+        return f"{int(drawn):,} of {format_count(total)}"
+    return f"all {int(total):,} fills" if total > 1 else "one fill"

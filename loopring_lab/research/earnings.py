@@ -46,6 +46,7 @@ LOSSES = {
     "lost_to_users": "users",
     "lost_to_unknown": "unknown flow",
 }
+GAIN = " (below 0: a gain)"
 # The default of figures and of the other answers.
 LEVEL = 0.95
 # Digits of an amount in a sentence.
@@ -138,7 +139,7 @@ def _fees_alone(row: Mapping[Any, Any]) -> str:
 
 def _earned(row: Mapping[Any, Any]) -> str:
     losses = [
-        f"{_amount(row[name])} to {words}"
+        f"{_amount(row[name])} to {words}{GAIN if row[name] < 0 else ''}"
         for name, words in LOSSES.items()
         if row[name]
     ]

@@ -117,16 +117,16 @@ def test_titles_say_what_is_drawn_and_what_is_left_out(trades, gallery):
     count = f"{len(trades):,}"
     assert (
         title(gallery("volume"))
-        == f"Traded volume per week, ETH-quoted markets, {eth:,} of {count} trades"
+        == f"Traded volume per week, ETH-quoted markets, {eth:,} of {count} fills"
     )
     assert title(gallery("sizes")).endswith("ETH-quoted markets")
     assert (
         note(gallery("sizes"))
-        == f"{eth:,} of {count} trades; each bar about {eth / 10:.0f} fills"
+        == f"{eth:,} of {count} fills; each bar about {eth / 10:.0f} fills"
     )
-    assert note(gallery("tiers")) == f"all {count} trades"
+    assert note(gallery("tiers")) == f"all {count} fills"
     assert note(gallery("rates")).endswith(
-        f"{(trades['fee_token'] == 'ETH').sum()} of {count} trades"
+        f"{(trades['fee_token'] == 'ETH').sum()} of {count} fills"
     )
 
 

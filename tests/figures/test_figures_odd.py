@@ -104,7 +104,7 @@ def test_a_single_trade_is_drawn_or_refused_by_name(name, kind):
     assert overlapping(boxes) == []
     texts = [text.get_text() for text in boxes]
     assert not [text for text in texts if re.search(r"\de[+-]|nan", text)]
-    assert "one trade" in note(figure) or name in ("volume", "tokens in ETH")
+    assert "one fill" in note(figure) or name in ("volume", "tokens in ETH")
 
 
 @pytest.mark.parametrize("draw", TIMES, ids=lambda draw: draw.__name__)
@@ -115,7 +115,7 @@ def test_trades_of_unknown_time_are_left_out_and_counted(draw, trades):
     assert numbers(whole) == pytest.approx(
         numbers(draw(frame.dropna(subset=["created_at"])))
     )
-    assert "40 trades" in title(whole) + note(whole)
+    assert "40 fills" in title(whole) + note(whole)
     frame["created_at"] = frame["created_at"].where(frame["created_at"].isna())
     for options in ({}, {"every": "1d"}) if draw is not figures.volume else ({},):
         with pytest.raises(
@@ -134,12 +134,12 @@ def test_unknown_fee_tokens_have_a_bar_but_no_amount(trades):
     frame.loc[frame.index[:3], "fee"] = None
     assert (
         note(figures.fees_by_token(frame))
-        == "all 40 trades, 3 with an amount that is not known"
+        == "all 40 fills, 3 with an amount that is not known"
     )
     drawn = int((frame.loc[frame.index[3:], "fee_token"] == "LRC").sum())
     rates = figures.fee_rates(frame)
     assert title(rates).endswith("fees paid in LRC")
-    assert note(rates).endswith(f"weighted by amount; {drawn} of 40 trades")
+    assert note(rates).endswith(f"weighted by amount; {drawn} of 40 fills")
     assert "no price" in words(figures.fees_by_token(frame, token="USDC"))
     frame["fee_token"] = None
     with pytest.raises(
@@ -156,7 +156,7 @@ def test_unknown_fill_types_are_drawn_apart(trades):
     shares = figures.fill_shares(frame, every="1y")
     assert shares.table["fills"].tolist() == [30]
     assert shares.table["share"].tolist() == [(known == "amm").mean()]
-    assert note(shares).startswith("30 of 40 trades; ")
+    assert note(shares).startswith("30 of 40 fills; ")
     assert "type unknown" in stacks(figures.size_profile(frame))
     assert "type unknown" in lines(figures.fee_rates(frame))
     assert "type unknown" in lines(figures.cost_curve(frame, tolerance=None))
@@ -229,7 +229,7 @@ def test_the_end_of_a_month_has_no_date_beside_that_of_the_next():
 def test_bars_of_one_fill_are_counted_in_the_singular():
     rows = [row(id=str(n), size=f"{n + 1}{'0' * 20}") for n in range(2)]
     figure = figures.size_profile(read(page(rows), fill_type="dex"))
-    assert note(figure) == "all 2 trades; each bar about 1 fill"
+    assert note(figure) == "all 2 fills; each bar about 1 fill"
 
 
 # Arguments

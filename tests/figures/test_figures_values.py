@@ -242,7 +242,7 @@ def test_a_buyer_who_paid_more_stands_right_of_zero():
     assert (high.get_height(), low.get_height()) == (100, -100)
     assert high.get_x() <= 100 <= high.get_x() + high.get_width()
     assert low.get_x() <= -100 <= low.get_x() + low.get_width()
-    assert note(figure).startswith("60 of 102 trades of known type matched\n")
+    assert note(figure).startswith("60 of 102 fills of known type matched\n")
     legend = figure.axes[0].get_legend()
     assert [text.get_text() for text in legend.get_texts()] == [
         "AMM pool:\n30 matched,\n0 not",

@@ -438,13 +438,13 @@ def test_intervals_of_a_mean_day_hold_the_truth_as_often_as_they_say():
     assert 0.92 <= held / 150 <= 0.985
 
 
-# Columns of the table, and whether they add to the sum that a line shows or are taken from it.
+# The column of each line: a sign means in the figure what it means in the table and the sentence.
 DRAWN = {
-    "lost to arbitrage": ("lost_to_arbitrage", -1),
-    "lost to users": ("lost_to_users", -1),
-    "lost to unknown flow": ("lost_to_unknown", -1),
-    "fees": ("fees", 1),
-    "net": ("net", 1),
+    "lost to arbitrage": "lost_to_arbitrage",
+    "lost to users": "lost_to_users",
+    "lost to unknown flow": "lost_to_unknown",
+    "fees": "fees",
+    "net (fees less losses)": "net",
 }
 
 
@@ -453,8 +453,8 @@ def test_lines_are_the_sums_so_far():
     found = days()
     drawn_lines = lines(figure)
     assert set(drawn_lines) == set(DRAWN)
-    for label, (column, sign) in DRAWN.items():
-        sums = np.cumsum([0.0, *(sign * found[column].astype(float))])
+    for label, column in DRAWN.items():
+        sums = np.cumsum([0.0, *found[column].astype(float)])
         assert drawn_lines[label][1] == pytest.approx(sums, rel=1e-9, abs=1e-9), label
     assert len(figure.table) == len(found)
     assert len(figure.marks) == len(DRAWN) * len(found)

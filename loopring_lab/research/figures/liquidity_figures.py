@@ -26,21 +26,20 @@ from loopring_lab.research.earnings import POSITION, period_name, rate_in_words,
 
 
 class Part(NamedTuple):
-    """A line of the figure; what is lost has the sign -1, and without a width of its own it has the style's."""
+    """A line of the figure; without a width of its own it has the style's."""
 
     label: str
-    sign: int
     colour: str
     dash: Any
     width: float | None = None
 
 
-# The parts that the net return is the sum of, each by its column.
+# The parts of the net return, each by its column and with that column's sign: a loss below 0 is a gain.
 PARTS = {
-    "fees": Part("fees", 1, COLOURS[2], "--"),
-    "lost_to_arbitrage": Part("lost to arbitrage", -1, COLOURS[1], "-."),
-    "lost_to_users": Part("lost to users", -1, COLOURS[0], (0, (1, 1))),
-    "lost_to_unknown": Part("lost to unknown flow", -1, GREY, (0, (5, 1))),
+    "fees": Part("fees", COLOURS[2], "--"),
+    "lost_to_arbitrage": Part("lost to arbitrage", COLOURS[1], "-."),
+    "lost_to_users": Part("lost to users", COLOURS[0], (0, (1, 1))),
+    "lost_to_unknown": Part("lost to unknown flow", GREY, (0, (5, 1))),
 }
 NET_WIDTH = 2.4
 
@@ -74,9 +73,9 @@ def liquidity(
     Returns
     -------
     matplotlib.figure.Figure
-        A line for each part of ``net`` of `research.liquidity` and a thick one for ``net``, in quote units: sums
-        of all periods so far, losses downwards. The note gives the mean of a period with its 95 % interval, in
-        basis points of the position, or, where that is not known, of what the pool traded.
+        A line for each part of ``net`` of `research.liquidity` and a thick one for ``net``, fees less losses, in
+        quote units: sums of all periods so far, with the signs of the table. The note gives the mean of a period with
+        its 95 % interval, in basis points of the position, or, where that is not known, of what the pool traded.
 
     Raises
     ------
@@ -115,7 +114,7 @@ def liquidity(
         axes.axhline(0, **zero_line())
         marks: list[Mark] = []
         for name, part in _lines(known).items():
-            steps = part.sign * known[name]
+            steps = known[name]
             sums = steps.cumsum()
             levels = np.append(0.0, to_float(sums))
             axes.plot(
@@ -154,7 +153,7 @@ def _of_pool(table: pd.DataFrame, account: int | None, caller: str) -> pd.DataFr
 def _lines(known: pd.DataFrame) -> dict[str, Part]:
     """Return the lines of a figure; a class of flow that never came has none."""
     lines = {name: part for name, part in PARTS.items() if (known[name] != 0).any()}
-    return lines | {"net": Part("net", 1, ink(), "-", NET_WIDTH)}
+    return lines | {"net": Part("net (fees less losses)", ink(), "-", NET_WIDTH)}
 
 
 def _note(table: pd.DataFrame) -> str:
