@@ -3,75 +3,98 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from io import StringIO
+from pathlib import Path
 from typing import Any
+
+from loopring_lab.interactive.shell import running_shell
 
 Progress = Callable[[int, int], None]
 """Called with how many trades are read and expected; raising ends the read."""
 Watching = bool | Progress | None
-"""True shows a bar, False none; None shows one after a second, and not under CI."""
+"""True shows a bar, False none; None shows one after a second, if somebody watches."""
+
+PAGE_SCRIPT = Path(__file__).with_suffix(".js")
 
 
 @contextmanager
 def bar(label: str, progress: bool | None, **options: Any) -> Iterator[Any]:
     """Show a progress bar; where it is not asked for, after a second."""
-    # Nobody watches a log of CI; TQDM_DISABLE is tqdm's own switch, which `disable` below would overrule.
+    shell = running_shell()
+    is_notebook = hasattr(shell, "kernel")
+    if progress is False or (is_notebook and not _is_open_in_a_page(shell)):
+        yield None
+        return
+    # Nobody watches a log; TQDM_DISABLE is tqdm's own switch, which `disable` below would overrule.
     is_unwatched = os.environ.get("CI") or os.environ.get("TQDM_DISABLE")
-    if progress is False or (progress is None and is_unwatched):
+    is_terminal = sys.stderr is not None and sys.stderr.isatty()
+    if progress is None and (is_unwatched or not (is_notebook or is_terminal)):
         yield None
         return
     is_asked_for = bool(progress)
     delay = 0 if is_asked_for else 1  # second: shorter reads need no bar
-    make = _bar_class()
+    make = _page_bar() if is_notebook else _terminal_bar()
     with make(
         desc=label, delay=delay, leave=is_asked_for, disable=False, **options
     ) as shown:
         yield shown
 
 
-def _bar_class() -> Any:
-    """Return tqdm's bar for a terminal, or one for a notebook, whose output is empty once it is closed."""
-    from tqdm import auto
-    from tqdm.notebook import tqdm_notebook
+def _is_open_in_a_page(shell: Any) -> bool:
+    """Tell whether somebody sees what a cell does meanwhile; programs that run notebooks say that nobody answers."""
+    content = (shell.parent_header or {}).get("content", {})
+    return bool(content.get("allow_stdin", True))
 
-    chosen: Any = auto.tqdm
-    if not issubclass(chosen, tqdm_notebook):
-        return chosen
 
-    from IPython.display import display
+def _terminal_bar() -> Any:
+    from tqdm import tqdm
 
-    class NotebookBar(chosen):  # type: ignore[misc]
-        """A bar that is not saved: a finished one is of no use to who reads the notebook later."""
+    return tqdm
 
-        displayed: bool
+
+def _page_bar() -> Any:
+    """Return a bar that stands in the page, beside the notebook: an output of a cell would be saved.
+
+    No output can be taken back. So each run of a notebook would leave traces of how fast it was, and differ from
+    the one before.
+    """
+    import anywidget
+    import traitlets
+    from tqdm import tqdm
+
+    class Line(anywidget.AnyWidget):  # type: ignore[misc]
+        """A line of text in the corner of the page, without an output; it goes when it is closed."""
+
+        _esm = PAGE_SCRIPT.read_text(encoding="utf-8")
+        text = traitlets.Unicode("").tag(sync=True)
+
+    class PageBar(tqdm):  # type: ignore[type-arg]
+        """tqdm's bar, of which a line of the page shows the text."""
+
+        line: Line | None = None
 
         def __init__(self, *arguments: Any, **options: Any) -> None:
-            # tqdm would display it without the id by which it is emptied.
-            super().__init__(*arguments, display=False, **options)
-            # This is None until the bar is displayed, and again once it is closed.
-            self.output: Any = None
+            options |= {"leave": False, "file": StringIO(), "ascii": False}
+            super().__init__(*arguments, **options)
 
-        def display(
-            self, *arguments: Any, check_delay: bool = True, **options: Any
-        ) -> None:
-            if check_delay and not self.displayed:
-                self.output = display(  # type: ignore[no-untyped-call]
-                    self.container, display_id=True
-                )
-                self.displayed = True
-            super().display(*arguments, check_delay=check_delay, **options)
+        def display(self, msg: str | None = None, pos: int | None = None) -> bool:
+            if self.line is None:
+                self.line = Line()
+            self.line.text = str(self) if msg is None else msg
+            return True
 
         def close(self) -> None:
             super().close()
-            # tqdm closes a bar once more when it is collected.
-            if self.output is not None:
-                self.container.close()
-                # No output can be taken back, and nbconvert warns of one without any data.
-                self.output.update({"text/html": ""}, raw=True)
-                self.output = None
+            if self.line is not None:
+                # The page keeps a model until it is told, that of its layout too.
+                self.line.layout.close()
+                self.line.close()
+                self.line = None
 
-    return NotebookBar
+    return PageBar
 
 
 @contextmanager

@@ -353,17 +353,6 @@ def test_progress_is_quiet_in_ci_or_when_told(
 # Progress
 
 
-def test_progress_appears_when_it_takes_longer_than_a_second(
-    small, capsys, monkeypatch
-):
-    for name in ("CI", "TQDM_DISABLE"):
-        monkeypatch.delenv(name, raising=False)
-    with Relayer(small) as relayer:
-        busiest = max(relayer.accounts, key=lambda account: len(relayer.rows(account)))
-        client_of(relayer, rate=6.0).trades(busiest, limit=450, fill_type="amm")
-    assert "pool trades" in capsys.readouterr().err
-
-
 def test_a_function_is_told_of_both_fill_types_together(client):
     reports: list[tuple[int, int]] = []
     trades = client.trades(
