@@ -70,6 +70,11 @@ class Column(NamedTuple):
         return self.kind in ("amount", "count")
 
     @property
+    def is_estimate(self) -> bool:
+        """Whether an amount is a value at prices of others, of which few digits are known."""
+        return self.exact.startswith("a value")
+
+    @property
     def help(self) -> str:
         """The text that a heading shows when it is pointed at."""
         parts = [self.meaning]

@@ -38,7 +38,7 @@ KEYS = {
 ZERO_UNLESS_ODD = ("unknown", "both_sides", "unpriced", "unmatched")
 """Counts of what is out of the ordinary: where all are 0, a note says so in place of a column."""
 REFERENCES = [column.name for column in TRADES.values() if column.is_reference]
-"""Columns by which a row is looked up elsewhere: they stand last, so that amounts are seen first."""
+"""Columns by which a row is looked up elsewhere; nobody reads them in a whole frame of trades."""
 MISSING = "-"
 CUT = "…"
 # Characters of text in a cell; a title has ten times as many.
@@ -47,6 +47,7 @@ LONGEST = 300
 FLOAT_DIGITS = 10
 # Error of a value that does not state its own, which leaves five digits, as in figures.
 UNSTATED_BPS = 1
+SIGNIFICANT = 5
 
 Precision = int | pd.DataFrame
 DecimalPlaces = Callable[[str | None], int | None]
@@ -56,6 +57,7 @@ DecimalPlaces = Callable[[str | None], int | None]
 class TextColumn(NamedTuple):
     """A column as text; `titles` hold the exact value where the text does not, else nothing.
 
+    `truncated` are amounts cut as the caller asks, `shortened` estimates of which few digits are shown.
     `described` is what the column reference says of it, if it is known.
     """
 
@@ -67,6 +69,7 @@ class TextColumn(NamedTuple):
     is_number: bool = False
     unit_column: str | None = None
     truncated: bool = False
+    shortened: bool = False
     described: Column | None = None
 
     @property
@@ -172,11 +175,12 @@ def show(
     In a notebook the table appears at once, wherever the call stands in its cell. Amounts lose trailing zeros
     and carry their token's symbol, in the heading where all rows share one token. Columns that only name those
     tokens are hidden unless rows are grouped by them, and so are empty columns, and counts of odd rows where all
-    are 0; hashes and places in blocks come last. ``…`` marks amounts of which
-    digits are cut, also of values in ``fee_value``: after the first digit that ``within_bps`` leaves uncertain,
-    or after five digits without it. Other floats have two decimals. Pointing at a cell shows its exact value,
-    of a float ten digits, at a heading what it means. A heading of times names their zone. Notes that a result
-    carries in ``attrs["notes"]`` are printed under the table.
+    are 0. Of a whole frame of trades hashes and places in blocks are hidden, too; columns that you select stay, in
+    your order. Estimates have five significant digits: values in a token, at prices from outside, are cut there
+    (``fee_value`` after the first digit that ``within_bps`` leaves uncertain), and floats are rounded, rates to two
+    decimals. ``…`` marks amounts of which digits are cut, and notes say where. Pointing at a cell shows its exact
+    value, of a float ten digits, at a heading what it means. A heading of times names their zone. Notes that a
+    result carries in ``attrs["notes"]`` are printed under the table.
 
     Parameters
     ----------
@@ -244,12 +248,16 @@ def readable(
     zero = zero_columns(frame)
     if zero:
         notes.append(f"Columns hidden where all are 0: {', '.join(zero)}.")
-    is_hidden = visible.columns.isin([*empty, *zero])
+    references = [name for name in references_of(frame) if name not in empty]
+    if references:
+        notes.append(
+            f"Columns hidden that only find a row elsewhere: {', '.join(references)}. Select columns to see them."
+        )
+    is_hidden = visible.columns.isin([*empty, *zero, *references])
     visible = visible.loc[:, ~is_hidden]
     keys, columns = text_columns(visible, precision)
     redundant = redundant_columns(visible, columns)
     columns = [column for column in columns if column.name not in redundant]
-    columns = references_last(columns)
     return Shown(
         keys,
         columns,
@@ -300,8 +308,13 @@ def text_columns(
     values = [frame.iloc[:, n] for n in range(frame.shape[1])]
     series = levels + values
     described = describe([one.name for one in series])
-    texts = [_column(frame, one, decimal_places) for one in series]
-    columns = [one._replace(described=described.get(one.name)) for one in texts]
+    columns = []
+    for one in series:
+        meaning = described.get(one.name)
+        # Who asks for decimal places gets them, of an estimate too.
+        is_estimate = precision is None and meaning is not None and meaning.is_estimate
+        text = _column(frame, one, decimal_places, meaning, is_estimate)
+        columns.append(text._replace(described=meaning))
     return columns[: len(levels)], columns[len(levels) :]
 
 
@@ -324,9 +337,11 @@ def zero_columns(frame: pd.DataFrame) -> list[str]:
     ]
 
 
-def references_last(columns: Sequence[TextColumn]) -> list[TextColumn]:
-    """Put the columns by which rows are looked up elsewhere behind the others."""
-    return sorted(columns, key=lambda column: column.name in REFERENCES)
+def references_of(frame: pd.DataFrame) -> list[str]:
+    """List the columns of a whole frame of trades by which its rows are looked up elsewhere."""
+    # Who selected columns wants to see them.
+    is_whole = set(TRADES) <= set(frame.columns)
+    return REFERENCES if is_whole else []
 
 
 def redundant_columns(frame: pd.DataFrame, columns: Sequence[TextColumn]) -> set[str]:
@@ -359,6 +374,10 @@ def notes_on(
             else "the token's precision"
         )
         notes.append(f"{', '.join(truncated)} truncated to {limit} where marked {CUT}")
+    if shortened := [column.name for column in columns if column.shortened]:
+        notes.append(
+            f"{', '.join(shortened)} shown to {SIGNIFICANT} significant digits; the frame holds the others."
+        )
     if {"fee_value", "within_bps"} <= {column.name for column in columns}:
         notes.append(
             "fee_value truncated after the first digit that within_bps leaves uncertain."
@@ -451,6 +470,8 @@ def _column(
     frame: pd.DataFrame,
     column: pd.Series,
     decimal_places: DecimalPlaces,
+    described: Column | None,
+    is_estimate: bool,
 ) -> TextColumn:
     name = "" if column.name is None else str(column.name)
     if isinstance(column.dtype, pd.DatetimeTZDtype):
@@ -462,15 +483,16 @@ def _column(
             column,
         )
     if is_exact(column) or _is_value(column, name):
-        return _amount_column(frame, column, name, decimal_places)
-    # Two decimals of a basis point are below every fee tier; shares are read as percent.
-    float_format = ".1%" if name.endswith("share") else ",.2f"
+        return _amount_column(frame, column, name, decimal_places, is_estimate)
+    float_format = _float_format(name, described)
     plain = is_id(name)
     pairs = [
         _format_value(value, float_format, plain) for value in column.astype(object)
     ]
     texts = [text for text, _ in pairs]
     titles = [title for _, title in pairs]
+    # A title is a float that its text does not tell.
+    is_float = column.dtype.kind == "f"
     return TextColumn(
         name,
         name,
@@ -478,7 +500,16 @@ def _column(
         titles,
         column,
         _is_number(column),
+        shortened=is_float and not float_format and any(titles),
     )
+
+
+def _float_format(name: str, described: Column | None) -> str:
+    """Say how floats are written: shares in percent, rates below every fee tier; nothing for significant digits."""
+    if name.endswith("share"):
+        return ".1%"
+    is_rate = described is not None and described.kind == "rate"
+    return ",.2f" if is_rate or name.endswith("bps") else ""
 
 
 def _amount_column(
@@ -486,15 +517,11 @@ def _amount_column(
     column: pd.Series,
     name: str,
     decimal_places: DecimalPlaces,
+    is_estimate: bool,
 ) -> TextColumn:
     amounts = _amounts(column)
     units = _units(frame, name)
-    certain = _with_certain_digits(
-        frame,
-        name,
-        column,
-        amounts,
-    )
+    certain = _with_certain_digits(frame, name, column, amounts, is_estimate)
     # A token's precision is of amounts; a price has no token.
     if is_price(name):
         shown = certain
@@ -529,6 +556,7 @@ def _amount_column(
         True,
         unit_column,
         shown != certain,
+        is_estimate and certain != amounts,
     )
 
 
@@ -568,12 +596,14 @@ def _with_certain_digits(
     name: str,
     column: pd.Series,
     amounts: list[Decimal | None],
+    is_estimate: bool,
 ) -> list[Decimal | None]:
-    """Cut values after the first digit that is uncertain; exact amounts of which no error is stated stay."""
-    if name != "fee_value":
+    """Cut estimates after the first digit that is uncertain; exact amounts of which no error is stated stay."""
+    if name != "fee_value" and not is_estimate:
         return amounts
     # An exact amount is not in doubt.
-    unstated = None if is_exact(column) else _share(UNSTATED_BPS)
+    is_certain = is_exact(column) and not is_estimate
+    unstated = None if is_certain else _share(UNSTATED_BPS)
     errors = [unstated] * len(amounts)
     # A result in one token says of each value how far off it can be.
     if "within_bps" in frame:
@@ -651,14 +681,24 @@ def _format_value(
 
 def _format_float(value: float, float_format: str) -> tuple[str, str]:
     """Round a float; one that would look like zero is shown as less than the smallest number shown."""
-    text = format(value, float_format)
+    text = format(value, float_format) if float_format else _significant(value)
     if value and not text.strip("-0.%"):
         smallest = "0.1%" if "%" in text else "0.01"
         text = f"<{smallest}" if value > 0 else f">-{smallest}"
     # The digits that a reader sees by pointing at the number are the same in every run.
     told = repr(float(f"{value:.{FLOAT_DIGITS}g}"))
-    is_told = "%" not in text and text.replace(",", "") == told
+    is_told = "%" not in text and float(text.strip("<>").replace(",", "")) == float(
+        told
+    )
     return text, "" if is_told else told
+
+
+def _significant(value: float) -> str:
+    """Round a float to few digits, but not a digit before its point."""
+    if not np.isfinite(value):
+        return str(value)
+    digits = max(SIGNIFICANT, len(f"{abs(value):.0f}"))
+    return format_amount(Decimal(f"{value:.{digits}g}"))
 
 
 def _short(text: str) -> tuple[str, str]:

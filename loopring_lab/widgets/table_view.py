@@ -31,7 +31,7 @@ from loopring_lab.amounts.display import (
     notes_on,
     readable,
     redundant_columns,
-    references_last,
+    references_of,
     text_columns,
     truncate,
     without_trailing_zeros,
@@ -156,7 +156,9 @@ class TableView(HasSavedCopy, anywidget.AnyWidget):
             *redundant_columns(frame, columns),
         }
         shown = [column for column in columns if column.name not in hidden]
-        shown = references_last(shown)
+        # They can be searched, but amounts are to be seen first.
+        references = references_of(frame)
+        shown.sort(key=lambda column: column.name in references)
         with self._lock, self.hold_sync():
             self.frame = frame
             self._columns = [*keys, *columns]

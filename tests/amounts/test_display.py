@@ -44,9 +44,7 @@ def test_one_token_for_all_stands_in_the_heading():
     assert "size (LRC)" in shown.frame.columns
     assert "created_at (UTC)" in shown.frame.columns
     assert shown.frame["created_at (UTC)"].tolist() == ["2022-07-12 15:07:39.610"]
-    # Text of an identifier is cut in its middle; its cell tells all of it.
-    assert shown.frame["order_hash"].tolist() == ["0x0a417a…1b58"]
-    assert shown.notes == ["Empty columns hidden: fill_type, extra."]
+    assert shown.notes[0] == "Empty columns hidden: fill_type, extra."
 
 
 def test_times_are_shown_in_their_zone_which_the_heading_names():
@@ -79,7 +77,7 @@ def test_the_html_is_the_same_every_time_and_escaped():
     assert once == again
     assert "<b>X" not in once
     assert "&lt;b&gt;X" in once
-    assert "453794000000000000000" in once
+    assert "Columns hidden" in once
 
 
 @pytest.mark.parametrize(
@@ -268,9 +266,10 @@ def test_what_is_cut_or_rounded_says_so_and_tells_its_exact_value():
         ("", "2"),
         ("0.0004", "<0.01"),
     ]
-    digits = [
-        title for _, title, _ in cells(show(read(page([row()])))._repr_html_(), "td")
-    ]
+    # Text of an identifier is cut in its middle; its cell tells all of it.
+    hashes = show(read(page([row()]))[["order_hash"]])
+    assert hashes.frame["order_hash"].tolist() == ["0x0a417a…1b58"]
+    digits = [title for _, title, _ in cells(hashes._repr_html_(), "td")]
     assert "0x0a417a" + "…" not in "".join(digits)
     assert any(len(title) == 66 and title.startswith("0x0a417a") for title in digits)
 
@@ -351,14 +350,59 @@ def test_counts_of_odd_rows_are_left_out_where_all_are_zero():
     assert list(twice.frame) == ["fills", "both_sides"] * 2
 
 
-def test_what_rows_are_looked_up_by_stands_last():
-    names = list(show(read(page([row()]))).frame)
-    assert names[-5:] == [
-        "order_hash",
-        "block_id",
-        "index_in_block",
-        "token_id",
-        "storage_id",
+def test_a_whole_frame_of_trades_has_columns_that_one_reads():
+    frame = read(page([row()]))
+    hidden = ["order_hash", "block_id", "index_in_block", "token_id", "storage_id"]
+    shown = show(frame)
+    assert set(shown.frame).isdisjoint(hidden)
+    assert shown.notes[1].startswith(
+        f"Columns hidden that only find a row elsewhere: {', '.join(hidden)}."
+    )
+    # What a row holds that no column has is not hidden.
+    odd = show(frame.assign(extra='["7"]'))
+    assert odd.frame["extra"].tolist() == ['["7"]']
+
+
+def test_columns_stay_in_the_order_that_was_asked_for():
+    listed = tokens()
+    names = ["token_id", "decimals"]
+    assert list(show(listed[names]).frame) == names
+    names = ["storage_id", "size", "block_id", "side"]
+    trades = show(read(page([row()]))[[*names, "base"]])
+    assert list(trades.frame) == ["storage_id", "size (LRC)", "block_id", "side"]
+
+
+def test_estimates_have_five_significant_digits_and_amounts_have_all():
+    """Both columns hold the same digits; the first is a value at prices, the second what was paid."""
+    digits = ["1950.070146115830115829", "-0.041142170574319462", "1234567.25", "0"]
+    values = pd.Series(map(Decimal, digits), dtype=lab.amounts.AMOUNT)
+    amounts = pd.DataFrame({"opened": values, "closed": values})
+    shown = show(amounts.assign(fee=values))
+    assert shown.frame["opened"].tolist() == [
+        "1,950.0…",
+        "-0.041142…",
+        "1,234,567…",
+        "0",
+    ]
+    assert shown.frame["fee"].tolist()[:2] == ["1,950.070146115830115829", digits[1]]
+    assert shown.notes == [
+        "opened, closed shown to 5 significant digits; the frame holds the others."
+    ]
+    asked = show(amounts, precision=8)
+    assert asked.frame["opened"].tolist()[:2] == ["1,950.07014611…", "-0.04114217…"]
+
+
+def test_floats_have_five_significant_digits_rates_two_decimals_and_shares_percent():
+    values = [0.000123456789, 123456.789, 0.5, float("nan")]
+    frame = pd.DataFrame(
+        {"speed": values, "gap_bps": values, "share": [0.5] * 4, "small": [0.5] * 4}
+    )
+    shown = show(frame)
+    assert shown.frame["speed"].tolist() == ["0.00012346", "123,457", "0.5", "-"]
+    assert shown.frame["gap_bps"].tolist() == ["<0.01", "123,456.79", "0.50", "-"]
+    assert shown.frame["share"].tolist() == ["50.0%"] * 4
+    assert shown.notes == [
+        "speed shown to 5 significant digits; the frame holds the others."
     ]
 
 
