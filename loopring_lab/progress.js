@@ -4,7 +4,7 @@ function initialize({ model }) {
   line.className = "ll-progress";
   line.setAttribute("role", "progressbar");
   line.style.cssText = `position: fixed; right: 1em; bottom: 3em; z-index: 1000; padding: 0.4em; border: 1px solid;
-    font: 13px monospace; color: var(--jp-ui-font-color1, CanvasText); background: var(--jp-layout-color1, Canvas)`;
+    font: 13px monospace; white-space: pre; color: var(--jp-ui-font-color1, CanvasText); background: var(--jp-layout-color1, Canvas)`;
   const write = () => {
     line.textContent = model.get("text");
     line.hidden = !line.textContent;

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
 from functools import cached_property
 from hashlib import sha256
 from typing import Any, NamedTuple
@@ -135,7 +136,7 @@ class KeyUpdates:
         if body.valid_until <= now:
             raise ApiError(
                 Code.INVALID_ARGUMENT,
-                f"validUntil: must be later than now, {int(now)}",
+                f"validUntil: must be later than now, {datetime.fromtimestamp(now, UTC):%Y-%m-%d %H:%M:%S} UTC",
             )
         fee = self._fee(body)
         # Updates are counted over all accounts, as the setting fail_updates does.

@@ -610,7 +610,7 @@ def test_another_account_is_taken_through_an_update(account, token, until):
         "invalid api key",
         "the account's L2 key did not sign",
         "nonce: expected the account's, 2, got 1",
-        "validUntil: must be later than now",
+        "validUntil: must be later than now, 2030-01-02 00:00:00 UTC",
         "does not sign for this account",
         "invalid ECDSA signature",
         "asks for 5,000 ETH for a key update",
@@ -654,7 +654,7 @@ def test_an_archive_says_what_it_holds(source, block, one_fill):
         "changed trades: 0",
         "damaged tables: 0",
         "rows lost: 0",
-        "read meanwhile: True",
+        "rows added meanwhile: True",
         f"True {counts[0]:,} trades",
     ):
         assert lines.count(said) == 1, said

@@ -20,6 +20,15 @@ LONG_WORD = re.compile(r"(?<![0-9A-Za-z+/=_-])(?!0x)[0-9A-Za-z]{64,}")
 LINK = re.compile(r"\]\(([0-9a-z_]+\.ipynb)\)")
 BYTES = 400_000
 LINES = 6
+# Numbers in prose that hold for any source: of the exchange, of a format, of a method, or a sign.
+TIMELESS = {
+    "01_first_look.ipynb": {"70002"},
+    "02_fee_analysis.ipynb": {"19", "20", "70001"},
+    "03_amm_versus_orderbook.ipynb": {"0", "0.0001", "605"},
+    "05_archive_and_scale.ipynb": set(),
+    "06_real_trades.ipynb": ["0", "1", "19", "32", "2020", "2022", "10,000", "67,896"],
+    "07_liquidity.ipynb": {"0", "2022"},
+}
 
 
 def code_cells(notebook: nbformat.NotebookNode) -> list[nbformat.NotebookNode]:
@@ -132,6 +141,15 @@ def test_the_first_screen_says_how_long_it_takes(path):
     assert first.cell_type == "markdown"
     assert first.source.startswith("# ")
     assert re.search(r"about (five|ten|fifteen) minutes", first.source)
+
+
+@pytest.mark.parametrize("name", TIMELESS)
+def test_what_prose_says_in_numbers_does_not_depend_on_the_data(name):
+    """A number of the data is printed by a cell, so that it is true of every source."""
+    cells = nbformat.read(ROOT / "notebooks" / name, as_version=4).cells
+    prose = "\n".join(cell.source for cell in cells if cell.cell_type == "markdown")
+    said = re.sub(r"\]\([^)]*\)|`[^`]*`|layer-2", "", prose)
+    assert set(re.findall(r"\d+(?:[.,]\d+)*", said)) == set(TIMELESS[name])
 
 
 def test_every_notebook_leads_to_every_other():

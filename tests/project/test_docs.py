@@ -1,10 +1,13 @@
 """The documentation, where a build with warnings as errors cannot see it: links in HTML, names, pictures."""
 
+import ast
 import inspect
+import logging
 import re
 from collections import Counter
 from html.parser import HTMLParser
 from pathlib import Path
+from typing import Any
 from urllib.parse import unquote, urlsplit
 
 import pytest
@@ -115,6 +118,55 @@ def test_every_figure_is_in_the_gallery_with_its_code(docs_html, pages):
     pictures = Counter(gallery.pictures)
     assert list(pictures.values()) == [2] * len(FIGURES)
     assert all((docs_html / picture).stat().st_size > 10_000 for picture in pictures)
+
+
+def test_each_picture_of_the_gallery_has_code_that_runs_alone():
+    """A reader copies one block, of whatever place in the page, into a new notebook."""
+    gallery = (ROOT / "docs" / "gallery.md").read_text(encoding="utf-8")
+    blocks = re.findall(r"```{code-cell}\n(?::[^\n]*\n)*(.*?)```", gallery, re.DOTALL)
+    assert len(blocks) == len(FIGURES)
+    for block in blocks:
+        figure = last_value(block)
+        assert isinstance(figure, lab.figures.Figure), block
+        assert figure.marks, block
+
+
+def last_value(block: str) -> Any:
+    """Run a block in names of its own, as a cell; return what it would display."""
+    *statements, last = ast.parse(block).body
+    assert isinstance(last, ast.Expr)
+    names: dict[str, Any] = {}
+    exec(compile(ast.Module(statements, []), "block", "exec"), names)
+    return eval(compile(ast.Expression(last.value), "block", "eval"), names)
+
+
+PAGES = [
+    path
+    for path in sorted([ROOT / "README.md", *(ROOT / "docs").rglob("*.md")])
+    if re.search(r"^```py", path.read_text(encoding="utf-8"), re.MULTILINE)
+]
+
+
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: path.stem)
+def test_the_code_of_each_page_runs_as_printed(path, tmp_path, monkeypatch):
+    """From the top of the page, in a folder of its own, with nothing from another page."""
+    monkeypatch.chdir(tmp_path)
+    text = path.read_text(encoding="utf-8")
+    blocks = re.findall(r"^```py(?:thon)?\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
+    sql = logging.getLogger("loopring_lab.sql")
+    names: dict[str, Any] = {}
+    try:
+        for block in blocks:
+            exec(compile(block, path.name, "exec"), names)
+    finally:
+        lab.engine.set_memory()
+        sql.setLevel(logging.NOTSET)
+    assert names["lab"] is lab
+    if path.stem == "engines":
+        assert names["archive"].report()["complete"].all()
+    if path.stem == "real-data":
+        assert names["store"].check().problems.empty
+        assert len(names["client"].trades()) == len(names["settled"]) > 1_000
 
 
 def test_every_picture_is_described(pages):

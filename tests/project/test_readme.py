@@ -1,16 +1,12 @@
 """The README's claims hold."""
 
-import logging
 import re
 from pathlib import Path
-from typing import Any
 
 import nbformat
 import pytest
 from nbclient import NotebookClient
 from tools.pictures import PICTURES, drawn
-
-import loopring_lab as lab
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -19,26 +15,6 @@ HOW_TO = "".join(
     for path in sorted((ROOT / "docs" / "how-to").glob("*.md"))
 )
 CODE = re.compile(r"```python\n(.*?)```", re.DOTALL)
-
-
-def run_code(*parts: str) -> dict[str, Any]:
-    names: dict[str, Any] = {}
-    exec(compile("".join(parts), "README.md", "exec"), names)
-    return names
-
-
-@pytest.mark.thorough
-def test_the_how_to_pages_run_as_written_after_the_tour(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    sql = logging.getLogger("loopring_lab.sql")
-    try:
-        names = run_code(*CODE.findall(README), *CODE.findall(HOW_TO))
-    finally:
-        lab.engine.set_memory()
-        sql.setLevel(logging.NOTSET)
-    assert names["archive"].report()["complete"].all()
-    assert names["store"].check().problems.empty
-    assert len(names["client"].trades()) == len(names["settled"]) > 1_000
 
 
 @pytest.mark.thorough

@@ -40,8 +40,6 @@ def _build(folder):
     variables = (
         os.environ | dead_end | {"no_proxy": "127.0.0.1", "PYTHONPATH": str(ROOT)}
     )
-    # Progress bars are shown, as for everybody else who builds the pages.
-    variables.pop("TQDM_DISABLE", None)
     done = subprocess.run(
         [sys.executable, "-m", "sphinx", *words],
         cwd=ROOT,
