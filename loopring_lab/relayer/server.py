@@ -331,7 +331,24 @@ def embedded() -> Relayer:
 
 
 def running(base_url: str) -> Relayer | None:
-    """Return the relayer that serves at an address from within this process; None for one elsewhere."""
+    """Return the relayer that serves at an address from within this process.
+
+    Parameters
+    ----------
+    base_url : str
+        Address of a relayer, as `Relayer.base_url` or ``client.base_url`` gives it.
+
+    Returns
+    -------
+    Relayer or None
+        None for one elsewhere.
+
+    Examples
+    --------
+    >>> relayer = lab.relayer.embedded()
+    >>> lab.relayer.running(relayer.base_url) is relayer
+    True
+    """
     return _running.get(base_url)
 
 

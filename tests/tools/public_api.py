@@ -14,7 +14,6 @@ from types import ModuleType
 from traitlets import TraitType
 
 import loopring_lab as lab
-from loopring_lab import relayer
 
 RECORDED = Path(__file__).parents[1] / "public_api.txt"
 
@@ -23,8 +22,6 @@ def public_names() -> Iterator[str]:
     """Return a line for each public name: modules, functions, classes and their public members."""
     for name in lab.__all__:
         yield from lines(f"lab.{name}", getattr(lab, name))
-    for name in relayer.__all__:
-        yield from lines(f"loopring_lab.relayer.{name}", getattr(relayer, name))
 
 
 def lines(name: str, member) -> Iterator[str]:
