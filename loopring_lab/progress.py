@@ -65,7 +65,7 @@ def _page_bar() -> Any:
     import traitlets
     from tqdm import tqdm
 
-    class Line(anywidget.AnyWidget):  # type: ignore[misc]
+    class Line(anywidget.AnyWidget):
         """A line of text in the corner of the page, without an output; it goes when it is closed."""
 
         _esm = PAGE_SCRIPT.read_text(encoding="utf-8")
@@ -80,11 +80,10 @@ def _page_bar() -> Any:
             options |= {"leave": False, "file": StringIO(), "ascii": False}
             super().__init__(*arguments, **options)
 
-        def display(self, msg: str | None = None, pos: int | None = None) -> bool:
+        def display(self, msg: str | None = None, pos: int | None = None) -> None:
             if self.line is None:
                 self.line = Line()
             self.line.text = str(self) if msg is None else msg
-            return True
 
         def close(self) -> None:
             super().close()

@@ -310,7 +310,7 @@ def text_columns(
     described = describe([one.name for one in series])
     columns = []
     for one in series:
-        meaning = described.get(one.name)
+        meaning = described.get(str(one.name))
         # Who asks for decimal places gets them, of an estimate too.
         is_estimate = precision is None and meaning is not None and meaning.is_estimate
         text = _column(frame, one, decimal_places, meaning, is_estimate)
