@@ -7,10 +7,13 @@ import itertools
 import json
 import sqlite3
 
+import numpy as np
 import pandas as pd
 import pytest
+from pandas.io.formats.style import Styler
 
 import loopring_lab as lab
+from loopring_lab.amounts import AMOUNT
 
 # Neither the first nor the last is a float, and both begin like one.
 EXACT = [
@@ -27,17 +30,39 @@ REFUSALS = (
     RuntimeError,
     TypeError,
     ValueError,
+    pd.errors.ValueLabelTypeMismatch,
+)
+# With the options tried here, these leave the index out, or give it back as one.
+WITHOUT_INDEX = (
+    "to_dict",
+    "to_feather",
+    "to_json",
+    "to_numpy",
+    "to_parquet",
+    "to_stata",
 )
 ORIENTS = ["split", "records", "index", "columns", "values", "table"]
 
 
 def frame():
-    amounts = pd.array(EXACT, dtype="amount")
+    amounts = pd.array(EXACT, dtype=AMOUNT)
     return pd.DataFrame({"fee": amounts, "market": ["A-B"] * 3})
 
 
 def series():
     return frame()["fee"]
+
+
+def categories():
+    return frame().astype({"fee": "category"})
+
+
+def by_category():
+    return categories().set_index("fee")
+
+
+def by_amount():
+    return frame().set_index("fee")
 
 
 def back(kind):
@@ -131,6 +156,7 @@ WRITERS = {
 # What takes values without writing them.
 TAKERS = {
     "values": lambda data: list(data.values),
+    "asarray": lambda data: np.asarray(data["fee"].astype("category")).tolist(),
     "items": lambda data: list(data.items()),
     "itertuples": lambda data: list(data.itertuples()),
     "iterrows": lambda data: [row.tolist() for _, row in data.iterrows()],
@@ -156,10 +182,15 @@ def test_every_writer_of_pandas_is_tried_here():
     assert known - NO_WRITERS - set(WRITERS) == set()
 
 
-@pytest.mark.parametrize("make", [frame, series, lambda: frame()[["fee"]]])
+@pytest.mark.parametrize(
+    "make",
+    [frame, series, lambda: frame()[["fee"]], categories, by_category, by_amount],
+)
 @pytest.mark.parametrize("writer", WRITERS)
 def test_a_writer_gives_all_digits_or_raises(writer, make, tmp_path):
     data = make()
+    if writer in WITHOUT_INDEX and data.index.name == "fee":
+        pytest.skip(f"{writer} leaves the index out")
     if not hasattr(data, writer):
         pytest.skip(f"{type(data).__name__} has no such writer")
     tried = []
@@ -171,6 +202,20 @@ def test_a_writer_gives_all_digits_or_raises(writer, make, tmp_path):
     assert all(map(says_all_digits, tried)), tried
 
 
+@pytest.mark.parametrize("make", [frame, categories, by_category, by_amount])
+@pytest.mark.parametrize(
+    "writer", [name for name in dir(Styler) if name.startswith("to_")]
+)
+def test_a_style_gives_all_digits_or_raises(writer, make, tmp_path):
+    path = tmp_path / "fees.xlsx"
+    with contextlib.suppress(lab.errors.AmountError):
+        write = getattr(make().style, writer)
+        found = write(path) if writer == "to_excel" else write()
+        assert says_all_digits(
+            pd.read_excel(path, dtype=str) if path.exists() else found
+        )
+
+
 @pytest.mark.parametrize("taker", TAKERS)
 def test_values_have_all_digits(taker):
     assert says_all_digits(TAKERS[taker](frame()))
@@ -178,7 +223,7 @@ def test_values_have_all_digits(taker):
 
 @pytest.mark.parametrize("orient", ORIENTS)
 def test_json_has_amounts_as_text_and_nothing_for_a_missing_one(orient):
-    fees = pd.Series(["0.1", None], dtype="amount").to_frame("fee")
+    fees = pd.Series(["0.1", None], dtype=AMOUNT).to_frame("fee")
     text = fees.to_json(orient=orient)
     assert '"0.1"' in text
     assert "null" in text
@@ -195,6 +240,19 @@ def test_json_has_amounts_as_text_and_nothing_for_a_missing_one(orient):
         (lambda data: data.to_csv(float_format="%.2f"), "Leave out float_format="),
         (lambda data: data.to_markdown(), "Give disable_numparse=True"),
         (lambda data: data.to_records(), r"\.astype\(\{'fee': str\}\)"),
+        (lambda data: data.style.to_excel("fees.xlsx"), "amounts in fee"),
+        (
+            lambda data: data.astype({"fee": "category"}).to_json(),
+            r"\.astype\(\{'fee': str\}\)",
+        ),
+        (
+            lambda data: data.astype({"fee": "category"}).set_index("fee").to_json(),
+            "amounts in fee",
+        ),
+        (
+            lambda data: data.astype({"fee": "category"}).to_feather("fees"),
+            "amounts in fee",
+        ),
         (lambda data: data.set_index("fee").to_records(), "amounts in fee"),
         (
             lambda data: data.astype({"fee": "category"}).to_records(),
@@ -213,3 +271,5 @@ def test_other_frames_are_written_as_ever():
     assert floats.to_records()["fee"].tolist() == floats["fee"].tolist()
     texts = frame().astype({"fee": str})
     assert texts.to_records()["fee"].tolist() == EXACT
+    of_texts = texts.astype("category")
+    assert json.loads(of_texts["fee"].to_json(orient="values")) == EXACT
