@@ -18,7 +18,6 @@ import random
 import re
 import stat
 import struct
-import tempfile
 import threading
 import time
 from collections import Counter
@@ -103,6 +102,8 @@ COMPARED = {
     "duckdb_constraints": ("constraint_type", "expression", "constraint_column_names"),
     "duckdb_views": ("sql",),
 }  # fmt: skip
+# The name of the folder of a copy that is not finished begins with this.
+UNFINISHED = "loopring-lab-copy-"
 # Rows copied at once; those of a block store take some 20 KB each.
 COPIED_AT_ONCE = 4_096
 
@@ -337,11 +338,8 @@ class StoredFile:
         try:
             target.path.parent.mkdir(parents=True, exist_ok=True)
             # The copy is written whole or not at all: it gets its name when everything is written.
-            folder = tempfile.TemporaryDirectory(
-                prefix=f"{target.path.name[:40]}.", dir=target.path.parent
-            )
-            with folder:
-                whole = StoredFile(Path(folder.name, "copy"), self.kind)
+            with session.unfinished(target.path.parent, UNFINISHED) as folder:
+                whole = StoredFile(folder / "copy", self.kind)
                 whole.shown = target.shown
                 with self.reading() as connection:
                     self._copy_into(whole, connection)
@@ -495,6 +493,7 @@ class StoredFile:
         log = Path(f"{self.path}{suffix}")
         shown = f"{self.shown}{suffix}"
         hint = f"Nothing was changed. Move it away if it is your own; if not, {self.advice[0].lower()}{self.advice[1:]}"
+        before = self.stamp()
         facts = log.lstat()
         if not stat.S_ISREG(facts.st_mode) or facts.st_nlink > 1:
             what = "a link" if stat.S_ISLNK(facts.st_mode) else "a pipe or a device"
@@ -505,6 +504,9 @@ class StoredFile:
             )
         with open_file(log, shown, hint) as file:
             problem = _problem_of_log(file)
+        if problem and self.stamp() != before:
+            # Somebody has the file open, and has written the log or folded it in meanwhile.
+            raise _InUse(f"{self.shown}: in use by another process.")
         if problem:
             raise errors.DamagedArchive(
                 f"{shown}: the log of the last transactions {problem}. {hint}"
@@ -649,7 +651,10 @@ def _problem_of_log(file: BinaryIO) -> str:
     place = header.end()
     while place + ENTRY.size <= size:
         file.seek(place)
-        length, _ = ENTRY.unpack(file.read(ENTRY.size))
+        head = file.read(ENTRY.size)
+        if len(head) < ENTRY.size:
+            return "was cut off while it was read"
+        length, _ = ENTRY.unpack(head)
         place += ENTRY.size + length
     file.seek(max(0, size - len(COMMIT)))
     if place != size and file.read() == COMMIT:

@@ -1,7 +1,10 @@
 """Files that hold more than we made, logs and pipes beside and in place of files, and copies: never written, all named."""
 
+import io
 import os
 import shutil
+import subprocess
+import sys
 import threading
 from pathlib import Path
 
@@ -14,6 +17,7 @@ from support.optional import thorough
 
 from loopring_lab.archive import Archive
 from loopring_lab.cli import main
+from loopring_lab.engine import database
 from loopring_lab.errors import (
     ArchiveError,
     DamagedArchive,
@@ -212,6 +216,30 @@ def held(path):
     return Archive(path).query("SELECT count(*) AS held FROM rows")["held"][0]
 
 
+class CutOff(io.BytesIO):
+    """A log that is cut off as soon as its length was asked for."""
+
+    def seek(self, place, whence=os.SEEK_SET):
+        found = super().seek(place, whence)
+        if whence == os.SEEK_END:
+            self.truncate(100)
+        return found
+
+
+def test_a_log_that_is_folded_in_while_it_is_read_is_no_damage(own, monkeypatch):
+    expected = held(own)
+
+    def opened(log, *words):
+        monkeypatch.undo()
+        body = log.read_bytes()
+        duckdb.connect(own).close()
+        assert not log.exists()
+        return CutOff(body)
+
+    monkeypatch.setattr(database, "open_file", opened)
+    assert held(own) == expected
+
+
 def test_a_bit_at_any_structural_place_of_a_log_loses_nothing_without_a_word(
     own, killed
 ):
@@ -397,6 +425,36 @@ def test_a_copy_holds_all_that_the_archive_holds(own, tmp_path):
     pd.testing.assert_frame_equal(copied.report(), Archive(own).report())
     assert copied.verify().empty
     assert not (tmp_path / "copy.duckdb.wal").exists()
+
+
+COPIED = """
+import os, signal, sys
+from loopring_lab import Archive
+from loopring_lab.engine.database import StoredFile
+copy = StoredFile._copy_into
+def copy_and_die(*args):
+    copy(*args)
+    os.kill(os.getpid(), signal.SIGKILL)
+StoredFile._copy_into = copy_and_die
+Archive(sys.argv[1]).copy(sys.argv[2])
+"""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="kills: run on Linux or macOS")
+def test_what_a_killed_copy_left_goes_with_the_next_one(own, tmp_path):
+    backups = tmp_path / "backups"
+    mine = backups / "copy.duckdb.mine"
+    mine.mkdir(parents=True)
+    target = backups / "copy.duckdb"
+    words = [sys.executable, "-W", "ignore", "-c", COPIED, str(own), str(target)]
+    assert subprocess.run(words).returncode == -9
+    [left] = set(backups.iterdir()) - {mine}
+    assert (left / "copy").stat().st_size
+    # Long ago, so that no process can be about to lock it.
+    for folder in (left, mine):
+        os.utime(folder, (0, 0))
+    assert len(Archive(own).copy(target).trades()) == len(Archive(own).trades())
+    assert set(backups.iterdir()) == {mine, target}
 
 
 def test_a_copy_never_takes_the_place_of_a_file(archive, tmp_path, capsys):
