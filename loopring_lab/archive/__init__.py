@@ -593,6 +593,52 @@ class Archive:
         self._file.copy(path)
         return Archive(path)
 
+    def delete(self, account_id: int) -> pd.DataFrame:
+        """Delete all that is held of an account: its trades, every version of them, and what was counted.
+
+        The file is written anew without them, so that no byte of them stays in it, and takes the place of the old one
+        when it is complete. There must be room for both. Copies and exports that were made before keep theirs.
+
+        Parameters
+        ----------
+        account_id : int
+            The account.
+
+        Returns
+        -------
+        pandas.DataFrame
+            The `report` on what is left.
+
+        Raises
+        ------
+        LabError
+            The archive does not hold the account, or its trades were read from blocks, which are public.
+        DiskRefused
+            There is no room; the archive is as it was.
+
+        Examples
+        --------
+        >>> import tempfile
+        >>> from pathlib import Path
+        >>> both = archive.copy(Path(tempfile.mkdtemp(), "both.duckdb"))
+        >>> both.sync(client, account_id=79927)["rows"].tolist()
+        [37, 73]
+        >>> both.delete(71468)["account_id"].unique().tolist()
+        [79927]
+        """
+        account = parse_account_id(account_id)
+        holdings.refuse_unknown(self._file, [account])
+        with self._file.reading() as connection:
+            listing = holdings.last_listing(connection)
+        if listing and listing.is_of_blocks:
+            raise LabError(
+                f"{self._file.shown}: both sides of each fill in a block are held, or none. Anybody can read these "
+                "blocks: delete the file instead."
+            )
+        condition = f"account_id <> {account}"
+        self._file.rewrite({"rows": condition, "syncs": condition})
+        return self.report()
+
     def export(
         self,
         folder: str | os.PathLike[str],
@@ -600,19 +646,26 @@ class Archive:
         since: Moment = None,
         until: Moment = None,
         accounts: Iterable[int] | None = None,
+        source_columns: bool = False,
     ) -> int:
-        """Write trades as Parquet, for Spark, Dask, DuckDB, Polars, R and others.
+        """Write trades as Parquet, for pandas, Spark, Dask, DuckDB, Polars, R and others.
+
+        Each file says in its metadata where the trades are from (``source``, ``synthetic``), and which they are
+        (``since``, ``until``). Once this package is imported, pandas reads amounts, and ``attrs`` with the source.
 
         Parameters
         ----------
         folder : path
-            Does not exist yet. Files are in ``account_id=.../year=...``, with checksums of their pages;
-            ``year=0`` has trades of unknown time. Both are columns to readers; DuckDB needs
-            ``hive_partitioning=True`` for that.
+            A new folder, or that of an earlier export of this archive with the same `since`, `until` and columns:
+            files with trades that are new or changed are replaced, each at once, and the others stay. Files are
+            in ``account_id=.../year=...``, with checksums of their pages; ``year=0`` has trades of unknown time. Both
+            are columns to readers; DuckDB needs ``hive_partitioning=True`` for that.
         since, until : str, datetime or Timestamp, optional
             As for `trades`.
         accounts : iterable of int, optional
             Only these accounts.
+        source_columns : bool
+            Add the columns ``source`` and ``synthetic``.
 
         Returns
         -------
@@ -622,7 +675,7 @@ class Archive:
         Raises
         ------
         LabError
-            The folder is there already, or no trades are selected.
+            The folder holds something else, or no trades are selected.
         DiskRefused
             It cannot be written to.
 
@@ -630,12 +683,17 @@ class Archive:
         --------
         >>> import tempfile
         >>> from pathlib import Path
-        >>> archive.export(Path(tempfile.mkdtemp(), "exported"))
+        >>> folder = Path(tempfile.mkdtemp(), "exported")
+        >>> archive.export(folder)
         700
+        >>> found = pd.read_parquet(folder)
+        >>> found["fee"].dtype, found.attrs["synthetic"]
+        (amount, True)
         """
         folder = hide_addresses(folder)
+        wanted = _filter(since, until, accounts)
         return scans.export(
-            self._file, given_path(folder), _filter(since, until, accounts)
+            self._file, given_path(folder), wanted, source_columns=source_columns
         )
 
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import filecmp
+import json
 from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,13 +14,16 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as pads
+import pyarrow.parquet as pq
 
+from loopring_lab.amounts.dtype import AmountType
 from loopring_lab.archive.holdings import RowFilter
 from loopring_lab.archive.schema import TABLES, decimal
 from loopring_lab.bounded import MAX_INT64, shown
 from loopring_lab.engine import frames, session
-from loopring_lab.engine.database import StoredFile
+from loopring_lab.engine.database import StoredFile, bound_source
 from loopring_lab.errors import ArchiveError, DamagedArchive, DiskRefused, LabError
+from loopring_lab.origin import Source
 
 if TYPE_CHECKING:
     import duckdb
@@ -27,6 +33,7 @@ if TYPE_CHECKING:
 ROWS_AT_ONCE = 1 << 16
 # The name of the folder of an export that is not finished begins with this.
 UNFINISHED = "loopring-lab-export-"
+PARTITIONS = ["account_id", "year"]
 
 
 class CurrentTrades:
@@ -186,29 +193,28 @@ def verify(file: StoredFile) -> pd.DataFrame:
     return pd.DataFrame(problems, columns=["table", "problem", "advice"])
 
 
-def export(file: StoredFile, folder: Path, wanted: RowFilter) -> int:
+def export(
+    file: StoredFile, folder: Path, wanted: RowFilter, *, source_columns: bool
+) -> int:
     """Write current trades as Parquet, a folder for each account and year; return the number of rows."""
     parquet = pads.ParquetFileFormat()
-    # In this order, no more than one file is open at a time.
-    # Trades of unknown time have the year 0, as pandas does not read a partition without a value.
-    rows = wanted.query(", coalesce(year(created_at), 0) AS year")
-    query = f"{rows} ORDER BY account_id, year, rows.created_at, trade_id, role DESC"
     counts = []
     try:
-        if folder.exists():
-            raise LabError(
-                f"{folder}: is there already. Give a folder that does not exist yet."
-            )
         folder.parent.mkdir(parents=True, exist_ok=True)
-        # The folder is written whole or not at all: it gets its name when everything is written.
+        # What is written gets its place when all of it is written.
         partial = session.unfinished(folder.parent, UNFINISHED)
         with partial as place, file.reading() as connection:
+            source = bound_source(connection)
+            rows = connection.sql(_exported(wanted, source, source_columns))
+            reader = rows.to_arrow_reader(ROWS_AT_ONCE)
+            schema = _described(reader.schema, wanted, source)
+            _refuse_other_folder(folder, schema)
             written = place / "trades"
             pads.write_dataset(
-                connection.sql(query).to_arrow_reader(ROWS_AT_ONCE),
+                reader.cast(schema),
                 written,
                 format=parquet,
-                partitioning=["account_id", "year"],
+                partitioning=PARTITIONS,
                 partitioning_flavor="hive",
                 file_options=parquet.make_write_options(
                     compression="zstd", write_page_checksum=True
@@ -225,10 +231,65 @@ def export(file: StoredFile, folder: Path, wanted: RowFilter) -> int:
                     f"{folder}: no trades are selected, so that nothing is exported. Change since=, until= or "
                     "accounts=; archive.report() lists what is held."
                 )
-            written.rename(folder)
+            if folder.exists():
+                _replace_files(written, folder)
+            else:
+                written.rename(folder)
     except OSError as error:
         raise DiskRefused(
             f"{folder}: the export cannot be written ({error.strerror or error}). The archive is as it was. Make "
             "room, or give another folder."
         ) from None
     return sum(counts)
+
+
+def _exported(wanted: RowFilter, source: Source, source_columns: bool) -> str:
+    # Trades of unknown time have the year 0, as pandas does not read a partition without a value.
+    further = ", coalesce(year(created_at), 0) AS year"
+    if source_columns:
+        name = source.name.replace("'", "''")
+        further += f", '{name}' AS source, {source.synthetic} AS synthetic"
+    # In this order, no more than one file is open at a time.
+    return f"{wanted.query(further)} ORDER BY account_id, year, rows.created_at, trade_id, role DESC"
+
+
+def _described(schema: pa.Schema, wanted: RowFilter, source: Source) -> pa.Schema:
+    """Mark amounts for pandas, and say where the trades are from, and which they are."""
+    types = dict.fromkeys(frames.AMOUNTS, AmountType()) | {"synthetic": pa.bool_()}
+    fields = [field.with_type(types.get(field.name, field.type)) for field in schema]
+    attrs = {"source": source.name, "synthetic": source.synthetic}
+    facts = {
+        "source": source.name,
+        "synthetic": json.dumps(source.synthetic),
+        "since": str(wanted.since or ""),
+        "until": str(wanted.until or ""),
+        # pandas gives these attrs to the frame that it reads.
+        "PANDAS_ATTRS": json.dumps(attrs),
+    }
+    return pa.schema(fields, facts)
+
+
+def _refuse_other_folder(folder: Path, schema: pa.Schema) -> None:
+    """Refuse a folder that is there, unless it has an export of the same source, columns and time."""
+    if not folder.exists():
+        return
+    earlier = next(folder.glob("*/*/*.parquet"), None)
+    expected = pa.schema(
+        [field for field in schema if field.name not in PARTITIONS], schema.metadata
+    )
+    with suppress(pa.ArrowInvalid):
+        if earlier and pq.read_schema(earlier).equals(expected, check_metadata=True):
+            return
+    raise LabError(
+        f"{folder}: is there already, and is no export of this archive with the same since=, until= and columns. "
+        "Give these, or a folder that does not exist yet."
+    )
+
+
+def _replace_files(written: Path, folder: Path) -> None:
+    """Move files to their places in an earlier export; those of the same trades stay as they are."""
+    for file in written.rglob("*.parquet"):
+        target = folder / file.relative_to(written)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        if not (target.exists() and filecmp.cmp(file, target, shallow=False)):
+            file.replace(target)

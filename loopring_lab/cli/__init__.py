@@ -125,6 +125,9 @@ ACCOUNT = click.IntRange(min=0)
 several_accounts = click.option(
     "--account", "accounts", type=ACCOUNT, multiple=True, help="Account id; repeatable."
 )
+since_time = click.option(
+    "--since", metavar="TIME", help="Only trades since then, such as 2022-03-31 (UTC)."
+)
 base_url = click.option("--base-url", metavar="URL", help="Address of a live relayer.")
 archive_file = click.argument("path", type=PATH, metavar="ARCHIVE")
 block_store = click.argument("path", type=PATH, metavar="STORE")
@@ -463,9 +466,7 @@ def update(
 @cli.command()
 @archive_file
 @several_accounts
-@click.option(
-    "--since", metavar="TIME", help="Only trades since then, such as 2022-03-31 (UTC)."
-)
+@since_time
 @click.option(
     "--full",
     is_flag=True,
@@ -594,16 +595,51 @@ def copy(path: Path, copy: Path) -> int:
 @cli.command()
 @archive_file
 @click.argument("folder", type=PATH)
-def export(path: Path, folder: Path) -> int:
+@several_accounts
+@since_time
+@click.option("--until", metavar="TIME", help="Only trades before then.")
+@click.option(
+    "--source-columns", is_flag=True, help="Add columns that name the source."
+)
+def export(
+    path: Path,
+    folder: Path,
+    accounts: tuple[int, ...],
+    since: str | None,
+    until: str | None,
+    source_columns: bool,
+) -> int:
     """Write the trades of an archive as Parquet.
 
-    Spark, Dask and others read it. FOLDER must not exist yet.
+    pandas, Spark, Dask and others read it. FOLDER is created, or has an earlier export with the same options, to
+    which new trades are added.
     """
     from loopring_lab.archive import Archive
 
-    count = Archive(path).export(folder)
+    count = Archive(path).export(
+        folder,
+        since=since,
+        until=until,
+        accounts=accounts or None,
+        source_columns=source_columns,
+    )
     print(visible(f"{count:,} trades written to {folder}"))
     return DONE
+
+
+@cli.command()
+@archive_file
+@click.option("--account", type=ACCOUNT, required=True, help="Account id.")
+@click.confirmation_option(prompt="Delete all trades of the account?")
+@json_instead
+def delete(path: Path, account: int, as_json: bool) -> int:
+    """Delete an account from an archive.
+
+    The file is written anew without it. Copies and exports that were made before keep theirs.
+    """
+    from loopring_lab.archive import Archive
+
+    return print_report(Archive(path).delete(account), as_json)
 
 
 def _connect(base_url: str | None, recording: Path | None) -> Client:

@@ -16,14 +16,16 @@ import logging
 import os
 import random
 import re
+import shutil
 import stat
 import struct
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Set
+from collections.abc import Callable, Iterator, Mapping, Set
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 
 import pyarrow as pa
@@ -272,6 +274,12 @@ class StoredFile:
                 states.append(file.stat())
         return tuple((one.st_size, one.st_mtime_ns, one.st_ino) for one in states)
 
+    def _file_number(self) -> int | None:
+        """Return what tells the file from another one that takes its place; None if there is none."""
+        with suppress(FileNotFoundError):
+            return self.path.stat().st_ino
+        return None
+
     def source(self) -> Source | None:
         """Return the source that the file is bound to, or None while nothing is stored."""
         try:
@@ -350,14 +358,43 @@ class StoredFile:
                 "Make room, or give another path."
             ) from None
 
-    def _copy_into(self, target: StoredFile, connection: DuckDBPyConnection) -> None:
+    def rewrite(self, conditions: Mapping[str, str]) -> None:
+        """Replace the file by one that has, of some tables, only the rows that meet a condition in SQL.
+
+        In a file that rows are deleted from, DuckDB leaves their bytes until others take their place.
+        """
+        try:
+            with (
+                self.writing() as connection,
+                tempfile.TemporaryDirectory(
+                    prefix=f"{self.path.name[:40]}.", dir=self.path.parent
+                ) as folder,
+            ):
+                whole = StoredFile(Path(folder, "copy"), self.kind)
+                whole.shown = self.shown
+                self._copy_into(whole, connection, conditions)
+                shutil.copymode(self.path, whole.path)
+                whole.path.replace(self.path)
+        except OSError as error:
+            raise DiskRefused(
+                f"{self.shown}: cannot be written anew ({error.strerror or error}). It is as it was. Make room for a "
+                "copy beside it."
+            ) from None
+
+    def _copy_into(
+        self,
+        target: StoredFile,
+        connection: DuckDBPyConnection,
+        conditions: Mapping[str, str] = MappingProxyType({}),
+    ) -> None:
         tables = {
             entry.name for entry in _expected(self.kind.schema) if entry.kind == "table"
         }
         with target.writing(bound_source(connection)) as new:
             # The source was written with the schema.
             for name in sorted(tables - {"source"}):
-                rows = connection.sql(f"FROM held.main.{name}")
+                condition = conditions.get(name, "TRUE")
+                rows = connection.sql(f"FROM held.main.{name} WHERE {condition}")
                 for batch in self._batches(rows):
                     new.register("batch", batch)
                     new.execute(f"INSERT INTO held.main.{name} BY NAME FROM batch")
@@ -435,7 +472,11 @@ class StoredFile:
         connection = duckdb.connect(config=session.limits() | SETTINGS)
         try:
             path = str(self.path).replace("'", "''")
+            before = self._file_number()
             connection.execute(ATTACH.format(path=path, mode=mode))
+            if before not in (None, self._file_number()):
+                # Another process has put a new file in its place, after DuckDB had opened this one.
+                raise _InUse(f"{self.shown}: was written anew just now.")
             # This takes a tenth of the time of reading an account, so it is done only once for a state of the file.
             if mode == "READ_ONLY" and self._readable != self.stamp():
                 self._check(connection, catalogue(connection))

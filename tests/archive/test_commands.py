@@ -7,6 +7,7 @@ import signal
 import subprocess
 import time
 
+import pandas as pd
 import pytest
 from support.archive_kills import check
 from support.child_output import PROGRAM, on_a_terminal
@@ -57,6 +58,22 @@ def test_a_recording_is_synced_and_imported(any_block_folder, tmp_path, capsys):
     [account, *_] = Archive(tmp_path / "a").report()["account_id"]
     line = ["sync", f"{tmp_path}/a", "--account", str(account)]
     assert main([*line, "--recording", str(block)]) == 0
+
+
+def test_an_export_of_accounts_and_times_goes_on(synced, tmp_path, capsys):
+    trades = Archive(synced).trades(20_000)
+    middle = trades["created_at"].iloc[60]
+    folder = tmp_path / "out"
+    words = ["export", str(synced), str(folder), "--account", "20000", "--until"]
+    words += [middle.isoformat(), "--source-columns"]
+    for _ in range(2):
+        assert main(words) == 0
+        assert capsys.readouterr().out == f"60 trades written to {folder}\n"
+    found = pd.read_parquet(folder)
+    assert sorted(found["trade_id"]) == sorted(trades["trade_id"].iloc[:60])
+    assert set(found["source"]) == {Archive(synced).source}
+    assert main(["export", str(synced), str(folder), "--since", "2020-01-01"]) == 2
+    assert "Give these, or a folder that does not exist yet." in capsys.readouterr().err
 
 
 def test_what_is_missing_is_exit_code_1(small, tmp_path, capsys):

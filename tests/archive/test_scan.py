@@ -1,5 +1,6 @@
 """One archive on every engine: the same digits as integer arithmetic, and the same frames."""
 
+import json
 import os
 import shutil
 import subprocess
@@ -12,6 +13,7 @@ import duckdb
 import pandas as pd
 import polars as pl
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from support.ledger import Ledger, client_of
 from support.optional import package_or_skip, skip_without_java
@@ -27,6 +29,7 @@ from loopring_lab.origin import Source
 from loopring_lab.relayer import Relayer
 
 ENGINES = ["pyarrow", "duckdb", "polars", "spark"]
+AMOUNTS = ["size", "price", "notional", "fee"]
 DECIMALS = {"ETH": 18, "LRC": 18, "USDC": 6}
 
 
@@ -298,11 +301,66 @@ def test_an_export_is_read_by_others_and_is_whole_or_absent(archive, tmp_path):
     for total in ("count(*)", "sum(fee)"):
         expected = scanned.aggregate(total).fetchall()
         assert read.aggregate(total).fetchall() == expected
-    for taken in (tmp_path / "out", archive._file.path):
+    foreign = tmp_path / "foreign"
+    (foreign / "some" / "thing").mkdir(parents=True)
+    for taken in (foreign, archive._file.path):
         with pytest.raises(LabError, match="is there already"):
             archive.export(taken)
+    (foreign / "some" / "thing" / "a.parquet").write_text("not one")
+    with pytest.raises(LabError, match="is there already"):
+        archive.export(foreign)
+    assert len(list(foreign.rglob("*"))) == 3
     with pytest.raises(DiskRefused, match="cannot be written"):
         archive.export(archive._file.path / "below a file")
+
+
+def test_pandas_reads_an_export_as_amounts_with_their_source(archive, tmp_path):
+    archive.export(tmp_path / "out")
+    found = pd.read_parquet(tmp_path / "out")
+    held = archive.trades()
+    assert {str(found[name].dtype) for name in AMOUNTS} == {"amount"}
+    assert found.attrs == held.attrs
+    by = ["trade_id", "account_id", "side"]
+    keys = found[by].astype({"account_id": "int64", "side": str})
+    found = found.iloc[keys.sort_values(by).index]
+    keys = held[by].astype({"account_id": "int64", "side": str})
+    held = held.iloc[keys.sort_values(by).index]
+    for name in AMOUNTS:
+        assert found[name].tolist() == held[name].tolist()
+    assert lab.fees.summary(found).equals(lab.fees.summary(held))
+    [file, *_] = (tmp_path / "out").rglob("*.parquet")
+    facts = pq.read_schema(file).metadata
+    assert facts[b"source"].decode() == archive.source
+    assert facts[b"synthetic"] == json.dumps(archive.synthetic).encode()
+    assert "source" not in found
+    archive.export(tmp_path / "named", source_columns=True)
+    named = pd.read_parquet(tmp_path / "named")
+    assert set(named["source"]) == {archive.source}
+    assert named["synthetic"].dtype == bool
+    assert set(named["synthetic"]) == {archive.synthetic}
+
+
+def test_an_export_goes_on_with_what_is_new(small, tmp_path):
+    folder = tmp_path / "out"
+    with Relayer(small) as relayer:
+        archive = Archive(tmp_path / "a")
+        archive.sync(client_of(relayer), account_id=20_000)
+        archive.export(folder)
+        [file] = folder.rglob("*.parquet")
+        first = file.stat()
+        archive.sync(client_of(relayer), account_id=20_001)
+        assert archive.export(folder) == 240
+    found = pd.read_parquet(folder)
+    assert sorted(found["trade_id"]) == sorted(archive.trades()["trade_id"])
+    # The file of the account of which nothing is new is the same one.
+    again = file.stat()
+    assert (again.st_ino, again.st_mtime_ns) == (first.st_ino, first.st_mtime_ns)
+    for other in ({"since": "2021-01-01"}, {"source_columns": True}):
+        with pytest.raises(
+            LabError, match="is there already.* Give these, or a folder"
+        ):
+            archive.export(folder, **other)
+    assert len(pd.read_parquet(folder)) == 240
 
 
 def test_an_export_of_trades_of_unknown_time_is_read_by_every_reader(tmp_path):
