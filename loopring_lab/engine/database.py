@@ -25,7 +25,6 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Set
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 
 import pyarrow as pa
@@ -274,11 +273,9 @@ class StoredFile:
                 states.append(file.stat())
         return tuple((one.st_size, one.st_mtime_ns, one.st_ino) for one in states)
 
-    def _file_number(self) -> int | None:
-        """Return what tells the file from another one that takes its place; None if there is none."""
-        with suppress(FileNotFoundError):
-            return self.path.stat().st_ino
-        return None
+    def _inode(self) -> int | None:
+        """Return what tells the file from one that takes its place; None if there is none."""
+        return self.path.stat().st_ino if self.path.exists() else None
 
     def source(self) -> Source | None:
         """Return the source that the file is bound to, or None while nothing is stored."""
@@ -350,7 +347,7 @@ class StoredFile:
                 whole = StoredFile(folder / "copy", self.kind)
                 whole.shown = target.shown
                 with self.reading() as connection:
-                    self._copy_into(whole, connection)
+                    self._copy_into(whole, connection, {})
                 whole.path.rename(target.path)
         except OSError as error:
             raise DiskRefused(
@@ -363,29 +360,19 @@ class StoredFile:
 
         In a file that rows are deleted from, DuckDB leaves their bytes until others take their place.
         """
-        try:
-            with (
-                self.writing() as connection,
-                tempfile.TemporaryDirectory(
-                    prefix=f"{self.path.name[:40]}.", dir=self.path.parent
-                ) as folder,
-            ):
-                whole = StoredFile(Path(folder, "copy"), self.kind)
-                whole.shown = self.shown
-                self._copy_into(whole, connection, conditions)
-                shutil.copymode(self.path, whole.path)
-                whole.path.replace(self.path)
-        except OSError as error:
-            raise DiskRefused(
-                f"{self.shown}: cannot be written anew ({error.strerror or error}). It is as it was. Make room for a "
-                "copy beside it."
-            ) from None
+        beside = session.unfinished(self.path.parent, UNFINISHED)
+        with self.writing() as connection, beside as folder:
+            whole = StoredFile(folder / "copy", self.kind)
+            whole.shown = self.shown
+            self._copy_into(whole, connection, conditions)
+            shutil.copymode(self.path, whole.path)
+            whole.path.replace(self.path)
 
     def _copy_into(
         self,
         target: StoredFile,
         connection: DuckDBPyConnection,
-        conditions: Mapping[str, str] = MappingProxyType({}),
+        conditions: Mapping[str, str],
     ) -> None:
         tables = {
             entry.name for entry in _expected(self.kind.schema) if entry.kind == "table"
@@ -472,9 +459,9 @@ class StoredFile:
         connection = duckdb.connect(config=session.limits() | SETTINGS)
         try:
             path = str(self.path).replace("'", "''")
-            before = self._file_number()
+            before = self._inode()
             connection.execute(ATTACH.format(path=path, mode=mode))
-            if before not in (None, self._file_number()):
+            if before not in (None, self._inode()):
                 # Another process has put a new file in its place, after DuckDB had opened this one.
                 raise _InUse(f"{self.shown}: was written anew just now.")
             # This takes a tenth of the time of reading an account, so it is done only once for a state of the file.

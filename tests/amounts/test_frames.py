@@ -99,7 +99,9 @@ def test_a_side_as_a_number_gives_signed_amounts_exactly(trades):
         trades["size"] * trades["side"]
 
 
-def test_a_workbook_has_floats_and_times_of_utc(trades):
+def test_a_workbook_has_floats_and_times_of_utc(trades, tmp_path, monkeypatch):
+    # pandas makes a file before it refuses.
+    monkeypatch.chdir(tmp_path)
     page = Path(__file__).parents[2] / "docs" / "how-to" / "exact-amounts.md"
     text = page.read_text(encoding="utf-8")
     [row] = [
