@@ -203,7 +203,8 @@ def outside_prices(
     first = min(span["first_ms"] for span in known) - HOUR_MS
     last = max(span["last_ms"] for span in known) + DAY_MS
     traded = {span["market"] for span in spans}
-    names = sorted(traded & set(known_markets))
+    # They are in the order of the listing, which is that of the categories of trades.
+    names = [name for name in known_markets if name in traded]
     return {
         name: {"market": name, "start": first, "end": last, "every": length}
         for name in names

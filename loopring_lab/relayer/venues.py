@@ -104,8 +104,10 @@ class LatentPrices:
         """Return what an outside market shows at whole minutes: true prices and noise, in 10**-12 quote."""
         import numpy as np
 
-        base = self._at_minutes(market.base, times)
-        quote = self._at_minutes(market.quote, times)
+        hours, rest = np.divmod(times - self.start, HOUR)
+        minutes_of_hour = rest // MINUTE
+        base = self._at_minutes(market.base, hours, minutes_of_hour)
+        quote = self._at_minutes(market.quote, hours, minutes_of_hour)
         key = int.from_bytes(sha256(f"{name} {market.name}".encode()).digest()[:7])
         minutes = times // MINUTE
         # As in `_walk`, the standard deviation of the ones in 64 fair bits is 4: here a basis point.
@@ -115,12 +117,12 @@ class LatentPrices:
         marks: NDArray[np.int64] = np.rint(shown * MARK_SCALE).astype(np.int64)
         return marks
 
-    def _at_minutes(self, token: Token, times: NDArray[np.int64]) -> NDArray[np.int64]:
+    def _at_minutes(
+        self, token: Token, hours: NDArray[np.int64], minutes: NDArray[np.int64]
+    ) -> NDArray[np.int64]:
         import numpy as np
 
         path = np.array(self.paths[token.symbol])
-        hours, rest = np.divmod(times - self.start, HOUR)
-        minutes = rest // MINUTE
         steps = np.diff(path)[hours]
         prices: NDArray[np.int64] = path[hours] + steps * minutes // 60
         return prices

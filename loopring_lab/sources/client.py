@@ -456,10 +456,7 @@ class Client:
             kind = getattr(trades, "dtypes", {}).get(name)
             if isinstance(kind, pd.CategoricalDtype):
                 prices[name] = prices[name].cat.set_categories(kind.categories)
-        in_order = prices.sort_values(
-            ["created_at", "market"], kind="stable", ignore_index=True
-        )
-        return labelled(in_order, self)
+        return labelled(prices, self)
 
     def account(
         self, account_id: int | None = None, owner: str | None = None

@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from loopring_lab.amounts import to_units
 from loopring_lab.amounts.arithmetic import AMOUNT_TYPE
-from loopring_lab.amounts.scaling import WHOLE, with_scale
+from loopring_lab.amounts.scaling import with_scale
 from loopring_lab.amounts.series import as_series
 from loopring_lab.bounded import (
     MAX_ANSWER,
@@ -286,7 +286,7 @@ def fee_frame(fees: list[UpdateFee], tokens: pd.DataFrame) -> pd.DataFrame:
 def read_outside_prices(
     bodies: Mapping[str, bytes], markets: pd.DataFrame
 ) -> pd.DataFrame:
-    """Read the prices of each market, which are sent as whole numbers of 10**-12 quote."""
+    """Read the prices of each market, which are sent as whole numbers of 10**-12 quote, in the order of time."""
     # Each list begins with nothing, because numpy cannot join a list of no arrays.
     nothing = np.empty(0, np.int64)
     times = [nothing]
@@ -302,14 +302,18 @@ def read_outside_prices(
         prices.append(of_market)
     names = list(bodies)
     lengths = [len(of_market) for of_market in prices[1:]]
-    market_of_row = np.repeat(np.arange(len(names)), lengths)
+    # Rows of one time stay in the order of their markets. Sorting numbers takes a third of what sorting a frame does.
+    all_times = np.concatenate(times)
+    in_order = np.argsort(all_times, kind="stable")
+    market_of_row = np.repeat(np.arange(len(names)), lengths)[in_order]
     bases = list(markets.loc[names, "base"])
     quotes = list(markets.loc[names, "quote"])
-    whole = pa.array(np.concatenate(prices)).cast(WHOLE)
-    amounts = with_scale(whole, pa.decimal256(76, 12))
+    # Numbers of 64 bits have at most 19 digits, so that 128 bits hold them with six more decimal places.
+    whole = pa.array(np.concatenate(prices)[in_order]).cast(pa.decimal128(38, 0))
+    amounts = with_scale(whole, pa.decimal128(38, 12))
     return pd.DataFrame(
         {
-            "created_at": to_utc(pd.Series(np.concatenate(times))),
+            "created_at": to_utc(pd.Series(all_times[in_order])),
             "market": pd.Categorical(names)[market_of_row],
             "base": pd.Categorical(bases)[market_of_row],
             "quote": pd.Categorical(quotes)[market_of_row],
