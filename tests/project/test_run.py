@@ -226,3 +226,19 @@ def test_the_hosted_workflow_runs_known_commits_of_actions_also_on_a_schedule():
     assert len(used) == 6
     assert all(re.fullmatch(r"actions/[a-z-]+@[0-9a-f]{40}", one) for one in used)
     assert re.search(r"^  schedule:\n    - cron: ", text, re.MULTILINE)
+
+
+def test_the_hosted_workflow_installs_nothing_without_its_hash():
+    folder = ROOT / ".github"
+    text = (folder / "workflows" / "tests.yml").read_text(encoding="utf-8")
+    runs = re.findall(r"run: (.+)", text)
+    installing = [run for run in runs if re.search(r"\b(pip install|pipx|uvx) ?", run)]
+    assert installing == [
+        "audit/bin/pip install --require-hashes --requirement .github/audit.txt"
+    ]
+    lines = (folder / "audit.txt").read_text(encoding="utf-8")
+    lines = re.sub(r"^#.*\n", "", lines, flags=re.MULTILINE).replace("\\\n", "")
+    for line in lines.splitlines():
+        assert re.fullmatch(
+            r"[a-z-]+==\S+ (; \S+ < '\S+' )?( +--hash=sha256:\w+ ?)+", line
+        )
