@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import json
 import os
+import weakref
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -84,7 +85,8 @@ class KeyUpdateWizard(WidgetState):
 
     A typed signature, private key or key seed goes to the kernel as a message and is hidden there; it never
     becomes part of the widget's state, of the notebook file, or of an error. An update that may have been sent
-    cannot be cancelled: the wizard follows it to its end. From code, `KeyUpdate` does the same.
+    cannot be cancelled: the wizard follows it to its end, and so does a new one for the same account, as when its
+    cell is run again. From code, `KeyUpdate` does the same.
 
     Parameters
     ----------
@@ -143,6 +145,13 @@ class KeyUpdateWizard(WidgetState):
             "trust": trust,
         }
         self.model = KeyUpdateFlow(self, client, given)
+        sent = under_way(client.base_url, self.account)
+        if sent is not None:
+            # The cell was run again: a new wizard that began anew would leave it open what becomes of the update.
+            self.background = sent.choices.background
+            for name in self.CHOICES:
+                setattr(self, name, getattr(sent.choices, name))
+            self.model = KeyUpdateFlow(self, client, sent.given, sent.held)
 
     @property
     def step(self) -> str:
@@ -156,11 +165,12 @@ class KeyUpdateWizard(WidgetState):
 
 @dataclass(repr=False, slots=True)
 class Held:
-    """What a wizard holds: the account, the update at each stage, a signer, the receipt.
+    """What a wizard holds: its step, the account, the update at each stage, a signer, the receipt.
 
     It has no repr, because of the signer.
     """
 
+    step: str = STEPS[0]
     account: Account | None = None
     prepared: KeyUpdate | None = None
     keyed: KeyUpdate | None = None
@@ -179,6 +189,11 @@ class Held:
         """The update at its latest stage."""
         return self.signed or self.keyed or self.prepared
 
+    @property
+    def is_under_way(self) -> bool:
+        """Whether the update may have been sent, and has not ended."""
+        return self.step == "follow" and not (self.finished or self.failed)
+
 
 class KeyUpdateFlow:
     """The steps of a key update: where it is, what it holds, and what leads on and back."""
@@ -188,13 +203,19 @@ class KeyUpdateFlow:
         choices: KeyUpdateWizard,
         client: Client,
         given: dict[str, Any],
+        held: Held | None = None,
     ) -> None:
         self.choices = choices
         self.client = client
-        self.step = STEPS[0]
-        self.held = Held()
+        self.given = given
+        self.held = held or Held()
         self._background = choices.background
-        self._given = given
+        _flows.add(self)
+
+    @property
+    def step(self) -> str:
+        """The step on screen."""
+        return self.held.step
 
     @property
     def has_demo_wallet(self) -> bool:
@@ -236,7 +257,7 @@ class KeyUpdateFlow:
             # Only a signature leads on from here, and that is given in its field.
             raise KeyUpdateError(INSTRUCTIONS["key"])
         elif self.step == "preview":
-            self.step = "sign"
+            self.held.step = "sign"
         elif self.step == "sign":
             signer = self._require(self.held.signer)
             self._sign_with(lambda: signer)
@@ -306,11 +327,10 @@ class KeyUpdateFlow:
         def prepare(_: object) -> Held:
             account = self.client.account(account_id)
             update = KeyUpdate.prepare(self.client, account_id=account_id, **terms)
-            return Held(account, update, own_seed=key_seed is not None)
+            return Held("key", account, update, own_seed=key_seed is not None)
 
         def go_on(held: Held) -> None:
             self.held = held
-            self.step = "key"
 
         self._background.begin(f"Reading account {account_id}", prepare, go_on)
 
@@ -345,11 +365,11 @@ class KeyUpdateFlow:
             held.signed = update
             # A private key is held no longer than it is needed.
             held.signer = None
-            self.step = "submit"
+            self.held.step = "submit"
         else:
             held.keyed = update
             held.signer = signer
-            self.step = "preview"
+            self.held.step = "preview"
 
     def _submit(self) -> None:
         """Send the update in the background; it is safe to do so again."""
@@ -362,7 +382,7 @@ class KeyUpdateFlow:
                 # An update that was refused, or that never arrived, can be changed. Any other may have been accepted.
                 if not error.maybe_received:
                     with self._background.lock:
-                        self.step = "submit"
+                        self.held.step = "submit"
                 raise
 
         def go_on(receipt: Receipt) -> None:
@@ -371,7 +391,7 @@ class KeyUpdateFlow:
 
         # Under the lock, a refusal that comes at once still comes after this step.
         with self._background.lock:
-            self.step = "follow"
+            self.held.step = "follow"
             self._background.begin(
                 "Submitting the update",
                 send,
@@ -407,10 +427,12 @@ class KeyUpdateFlow:
 
     # The way back
 
-    def back(self) -> None:
-        """Go back a step and forget the secrets of later ones; other choices are kept."""
+    def back(self, meant_for: str | None = None) -> None:
+        """Go back a step and forget the secrets of later ones; what is meant for another step is ignored."""
         # Under the lock, either this or a submission that succeeds meanwhile wins as a whole.
         with self._background.lock:
+            if meant_for not in (None, self.step):
+                return
             if self.step == "follow":
                 raise KeyUpdateError(
                     "The update may have been sent, so it cannot be taken back. Follow it to its end."
@@ -423,14 +445,13 @@ class KeyUpdateFlow:
                 self.held.signer = None
             if previous == "account":
                 self.held = Held()
-            self.step = previous
+            self.held.step = previous
 
     def start_over(self) -> None:
         """Return to the first step and forget everything but the choices."""
         with self._background.lock:
             self._background.drop()
             self.held = Held()
-            self.step = STEPS[0]
 
     def _require(self, value: Value | None) -> Value:
         if value is None:
@@ -522,13 +543,28 @@ class KeyUpdateFlow:
             "fee_token": choices.fee_token,
             "max_fee": choices.max_fee,
             "valid_for": choices.valid_for,
-            **self._given,
+            **self.given,
         }
         # The contract that owns a demo account is known, and is part of what is prepared.
         if relayer is not None and account is not None and self.has_demo_wallet:
             given = terms["counterfactual"]
             terms["counterfactual"] = given or relayer.counterfactual(account)
         return terms
+
+
+# The flows of this kernel's wizards; it keeps none that nobody else does.
+_flows: weakref.WeakSet[KeyUpdateFlow] = weakref.WeakSet()
+
+
+def under_way(base_url: str, account: int | None) -> KeyUpdateFlow | None:
+    """Return the flow of an update that may have been sent to a relayer: of an account, or without one of any."""
+    for flow in _flows:
+        sent = flow.held.account
+        is_here = flow.held.is_under_way and flow.client.base_url == base_url
+        is_meant = sent is not None and account in (sent.account_id, None)
+        if is_here and is_meant:
+            return flow
+    return None
 
 
 def signer_from_private_key(private_key: SecretText, wallet: str) -> Signer:

@@ -30,11 +30,8 @@ NEXT_LABELS = {
     "submit": "Submit the update",
     "follow": "Keep waiting",
 }
-# Buttons of earlier steps that stay on screen, disabled.
-EARLIER = {
-    "sign": ("preview",),
-    "submit": ("preview", "sign"),
-}
+# The steps that can be taken back: what may have been sent cannot.
+BACKWARD = STEPS[1:-1]
 WAYS = [
     ("a wallet elsewhere", "wallet"),
     ("a private key typed here", "key"),
@@ -135,17 +132,18 @@ class WizardView(Panel):
             self._field("valid_for", "Valid for"),
         )
         self.way = row(self.choice("way", "Signatures by", WAYS))
-        self.back = self.button("Back", flow.back)
-        # Each step has a button of its own: a click that comes late still names the step that it was meant for.
+        # Each step has buttons of its own: a click that comes late still names the step that it was meant for. One that
+        # has just appeared takes no click, by `widgets.css`, as that may be the second of two in the same place.
+        self.backward = {
+            name: self.button("Back", partial(flow.back, name)) for name in BACKWARD
+        }
         self.onward = {
             name: self.button(label, partial(self._go_on, name))
             for name, label in NEXT_LABELS.items()
         }
         self.again = self.button("Start over", flow.start_over)
-        self.arrange(
-            [self.steps, self.body],
-            [row(self.back, *self.onward.values(), self.again)],
-        )
+        buttons = [*self.backward.values(), *self.onward.values(), self.again]
+        self.arrange([self.steps, self.body], [row(*buttons)])
 
     def draw(self) -> None:
         """Show the present step."""
@@ -166,16 +164,17 @@ class WizardView(Panel):
         self._remember(step, parts)
         # Signing needs a click only where the key is held; else the field submits.
         can_sign = step == "sign" and flow.held.signer is not None
-        can_wait = step == "follow" and not (flow.held.finished or flow.held.failed)
+        can_wait = flow.held.is_under_way
         can_go_on = step in ("account", "preview", "submit")
-        # The second of two clicks must not meet Submit where Sign was, so earlier buttons keep their place.
-        past = EARLIER.get(step, ())
         for name, button in self.onward.items():
-            is_present = name == step and (can_go_on or can_sign or can_wait)
             # A second click would begin the step again.
-            button.disabled = is_working or not is_present
-            set_visible(button, is_present or name in past)
-        set_visible(self.back, step not in ("account", "follow"))
+            button.disabled = is_working
+            set_visible(
+                button,
+                name == step and (can_go_on or can_sign or can_wait),
+            )
+        for name, button in self.backward.items():
+            set_visible(button, name == step)
         # An update that may have been sent is followed to its end.
         can_leave = step != "account" and not (is_working or can_wait)
         set_visible(self.again, can_leave)
@@ -278,7 +277,7 @@ class WizardView(Panel):
         # There are two ends, and only the one that came is shown.
         end = FAILED if status == FAILED else PROCESSED
         html = ordered_list((RECEIVED, PROCESSING, end), status, "States")
-        if not (held.finished or held.failed):
+        if held.is_under_way:
             html += f"<p>{SENT}</p>"
         if held.finished:
             html += f"<p>{DONE}</p>{self._account_facts()}"
