@@ -247,8 +247,9 @@ class Panel:
             bar = f'<progress value="{work.done}" max="{work.whole}"></progress>'
             progress = f": {work.done:,} of {work.whole:,} {bar}"
         self.doing.value = f'<span role="status">{escape(work.doing)}{progress}</span>'
-        set_visible(self.progress, bool(work.doing))
+        # In this order, so that there is never a button that has no effect.
         set_visible(self.cancel, work.is_cancellable)
+        set_visible(self.progress, bool(work.doing))
         # If several things went wrong, the one that was tried last is told first.
         refusals = [work.problem, self._refusal, *self.refused.values()]
         problem = escape(worded(next(filter(None, refusals), ""), self.WORDS))

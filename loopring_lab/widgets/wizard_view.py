@@ -154,7 +154,6 @@ class WizardView(Panel):
         if flow.held.account is not None:
             nonce = flow.held.account.nonce
             self.seed.note = f"must end with 'with key nonce: {nonce}'"
-        self.steps.value = ordered_list(STEPS, step, "Steps")
         parts = self._parts(step)
         if parts != self._shown:
             self._shown = parts
@@ -178,6 +177,8 @@ class WizardView(Panel):
         # An update that may have been sent is followed to its end.
         can_leave = step != "account" and not (is_working or can_wait)
         set_visible(self.again, can_leave)
+        # The step is named once its own buttons are there.
+        self.steps.value = ordered_list(STEPS, step, "Steps")
 
     def static_html(self) -> str:
         """Return the steps, each with what it has shown so far."""
