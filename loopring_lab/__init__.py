@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from loopring_lab.sources.client import Client
     from loopring_lab.sources.connect import connect
     from loopring_lab.tables import anomalies
-    from loopring_lab.widgets.look import look
 
     __version__: str
 
@@ -43,7 +42,6 @@ _HOMES = {
     "Receipt": "keys",
     "anomalies": "tables",
     "connect": "sources.connect",
-    "look": "widgets.look",
     "show": "amounts",
     "to_float": "amounts",
 }
@@ -64,7 +62,6 @@ __all__ = [
     "figures",
     "fills",
     "keys",
-    "look",
     "protocol",
     "relayer",
     "research",

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from decimal import ROUND_DOWN, Decimal
-from typing import Any, NamedTuple
+from importlib import import_module
+from typing import Any, Literal, NamedTuple, overload
 
 import numpy as np
 import pandas as pd
@@ -164,12 +165,25 @@ class Shown:
             )
 
 
+@overload
 def show(
     frame: pd.DataFrame | pd.Series,
     *,
     precision: Precision | None = None,
     rows: int = 20,
-) -> Shown:
+    interactive: Literal[False] = False,
+) -> Shown: ...
+@overload
+def show(
+    frame: Any, *, precision: Precision | None = None, interactive: Literal[True]
+) -> Any: ...
+def show(
+    frame: Any,
+    *,
+    precision: Precision | None = None,
+    rows: int = 20,
+    interactive: bool = False,
+) -> Any:
     """Display a frame for reading: every significant digit and no others.
 
     In a notebook the table appears at once, wherever the call stands in its cell. Amounts lose trailing zeros
@@ -185,23 +199,29 @@ def show(
     Parameters
     ----------
     frame : pandas.DataFrame or pandas.Series
-        Tokens, markets, trades, or a result computed from them.
+        Tokens, markets, trades, or a result computed from them; if `interactive`, also a figure of `lab.figures`,
+        drawn without ``ax=``.
     precision : int or pandas.DataFrame, optional
         Truncate amounts, toward zero, to this many decimals, or to each token's ``precision`` in a tokens
         frame. A note under the table says so. Prices are never truncated.
     rows : int
-        Show at most this many rows: the first half and the last half.
+        Show at most this many rows: the first half and the last half. An interactive table has pages instead.
+    interactive : bool
+        Return the table of the explorers, of at most 50,000 rows: it sorts, filters, adds up exactly, and is saved
+        as CSV. A figure shows its values on hover, zooms, and follows the theme of the page. Both answer to the
+        keyboard, and leave a copy for readers without a kernel. Make it the last line of its cell.
 
     Returns
     -------
     Shown
-        Renders in a notebook and as text; ``.frame`` holds the formatted text.
+        Renders in a notebook and as text; ``.frame`` holds the formatted text. If `interactive`, a TableView or a
+        FigureView: ``.show(other)`` replaces what it shows.
 
     Raises
     ------
     LabError
         `rows` is not a whole number from 1, `precision` is neither a number nor a tokens frame, or the tokens of
-        amounts stand in two columns of one name.
+        amounts stand in two columns of one name; or what is to be interactive is neither a frame nor such a figure.
 
     Examples
     --------
@@ -209,7 +229,13 @@ def show(
     side        size price (ETH)
      BUY     280 ENJ  0.00073784
      BUY 217.728 LRC  0.00058974
+    >>> lab.show(client.trades(account_id=10083, limit=100), interactive=True)
+    TableView of 100 rows
     """
+    if interactive:
+        # It is found by its name, because widgets import this module.
+        views = import_module("loopring_lab.widgets.look")
+        return views.look(frame, precision)
     shown = readable(
         frame,
         precision=precision,

@@ -2,8 +2,8 @@
 
 A widget is its choices (`state`), its model, which is what follows from them (`explorer.Selection`, `markets.Lists`,
 `key_update.KeyUpdateFlow`), and a view whose `draw` puts that on screen after each change (`views`, `wizard_view`, of
-the parts in `panel`). `background` does the long work; `figure_view` and `table_view` are what `lab.look` shows.
-Start with `explorers`, then `explorer`.
+the parts in `panel`). `background` does the long work; `figure_view` and `table_view` are what `lab.show` gives
+with ``interactive=True``. Start with `explorers`, then `explorer`.
 """
 
 from __future__ import annotations

@@ -64,7 +64,7 @@ class FigureView(HasSavedCopy, anywidget.AnyWidget):
     Examples
     --------
     >>> trades = client.trades(account_id=10083, limit=100)
-    >>> view = lab.look(lab.figures.volume(trades, quote="ETH"))
+    >>> view = lab.show(lab.figures.volume(trades, quote="ETH"), interactive=True)
     >>> view
     FigureView: Traded volume per day, ETH-quoted markets, 46 of 100 trades
     >>> view.show(lab.figures.fee_tiers(trades))

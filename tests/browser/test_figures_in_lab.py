@@ -11,9 +11,9 @@ import loopring_lab as lab
 expect = package_or_skip("playwright.sync_api").expect
 CELLS = [
     "import loopring_lab as lab\n\ntrades = lab.connect().trades(10083)",
-    "lab.look(lab.figures.volume(trades))",
-    "lab.look(lab.figures.fees_by_token(trades))",
-    "lab.look(lab.figures.volume(trades.head(400)))",
+    "lab.show(lab.figures.volume(trades), interactive=True)",
+    "lab.show(lab.figures.fees_by_token(trades), interactive=True)",
+    "lab.show(lab.figures.volume(trades.head(400)), interactive=True)",
 ]
 HOVER = """([view, x, y]) => {
     const picture = document.querySelectorAll('.ll-picture')[view], box = picture.getBoundingClientRect();

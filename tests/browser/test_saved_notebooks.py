@@ -24,8 +24,8 @@ CELLS = [
     "lab.widgets.FillExplorer(client, account=10083)",
     "lab.widgets.MarketExplorer(client)",
     "lab.widgets.KeyUpdateWizard(client)",
-    "lab.look(lab.figures.volume(trades))",
-    "lab.look(trades)",
+    "lab.show(lab.figures.volume(trades), interactive=True)",
+    "lab.show(trades, interactive=True)",
 ]
 PICTURES = 3
 COPY = ".ll-saved"

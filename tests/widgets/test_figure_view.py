@@ -13,6 +13,7 @@ from loopring_lab.errors import LabError
 from loopring_lab.figures import Figure
 from loopring_lab.figures.style import COLOURS, INKS
 from loopring_lab.widgets.figure_view import FigureView
+from loopring_lab.widgets.table_view import TableView
 
 DARK = "#111111"
 PAPER = "#ffffff"
@@ -143,13 +144,20 @@ def test_a_figure_drawn_again_in_a_notebook_is_not_changed_by_its_view(trades):
     assert figure._repr_png_() == before
 
 
+def test_any_frame_and_figure_is_shown_to_look_into(trades):
+    table = lab.show(trades, precision=8, interactive=True)
+    assert table.page == TableView(trades, precision=8).page
+    figure = lab.figures.volume(trades)
+    assert lab.show(figure, interactive=True).page == FigureView(figure).page
+
+
 @pytest.mark.parametrize("thing", [None, [1], "volume"])
 def test_what_is_not_to_be_looked_into_is_refused(thing):
     with pytest.raises(
         LabError,
-        match=r"^look: expected a figure of lab\.figures or a pandas frame, got ",
+        match=r"^show: expected a figure of lab\.figures or a pandas frame, got ",
     ):
-        lab.look(thing)
+        lab.show(thing, interactive=True)
 
 
 def test_an_empty_figure_and_one_of_several_panels_are_refused(trades):
@@ -162,4 +170,4 @@ def test_an_empty_figure_and_one_of_several_panels_are_refused(trades):
             LabError,
             match=r"^FigureView: expected a figure of lab\.figures, got Figure\. Draw it ",
         ):
-            lab.look(figure)
+            lab.show(figure, interactive=True)

@@ -35,7 +35,7 @@ CELLS = {
     "fees": "fees = lab.widgets.FeeExplorer(client, account=10083)\nfees",
     "fills": "lab.widgets.FillExplorer(client, account=10083, figure='venue_differences')",
     "markets": "lab.widgets.MarketExplorer(client, market='LRC-ETH', amount='0.5')",
-    "look": "view = lab.look(lab.figures.volume(client.trades(10083)))\nview",
+    "look": "view = lab.show(lab.figures.volume(client.trades(10083)), interactive=True)\nview",
     "wizard": WIZARD,
     "steps": STEPS,
     "changes": CHANGES,
