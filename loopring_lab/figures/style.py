@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import pairwise
 from pathlib import Path
+from threading import RLock
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -28,6 +29,9 @@ STYLE: dict[Any, Any] = dict(
         Path(__file__).with_name("loopring.mplstyle"), use_default_template=False
     )
 )
+
+# matplotlib has one style at a time for all threads, and widgets draw in several.
+DRAWING = RLock()
 
 # Distinct for colour-blind readers (M. Okabe, K. Ito: Color Universal Design), and dark enough for thin lines.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7")
@@ -186,7 +190,7 @@ def drawing(
             "figure.subplots() of a matplotlib figure returns, or leave out ax=."
         )
     small_print = [note for note in notes if note]
-    with rc_context(STYLE):
+    with DRAWING, rc_context(STYLE):
         axes = ax or _new_axes(rows, "".join(notes).count("\n"))
         # Axes of somebody else were made in another style.
         axes.spines[["top", "right"]].set_visible(False)

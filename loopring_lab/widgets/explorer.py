@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import datetime as dt
 import operator
 from collections.abc import Callable, Mapping
 from importlib import import_module
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pandas as pd
@@ -28,6 +30,8 @@ ROWS = 24
 # Tables, figures and selections that are kept, so that going back to a choice is instant: three for each of some
 # twenty choices.
 CACHE_SIZE = 64
+# More trades than this are drawn in the background, whatever the figure: they may take more than a moment.
+MANY = 50_000
 COMPARISONS = {
     "==": operator.eq,
     ">=": operator.ge,
@@ -60,7 +64,7 @@ class FigureSpec(NamedTuple):
     """A figure that an explorer offers, and the table beside it.
 
     ``options`` and ``table_options`` map arguments of the two to attributes of the `Selection`. The figure is drawn by
-    the function of its name in ``module``.
+    the function of its name in ``module``, in the background if it is ``slow``.
     """
 
     label: str
@@ -70,6 +74,15 @@ class FigureSpec(NamedTuple):
     columns: tuple[str, ...] = ()
     one_quote: bool = False
     module: str = "figures"
+    slow: bool = False
+
+
+class Drawn(NamedTuple):
+    """What is on screen: a table without a figure where only the figure cannot be drawn, and why."""
+
+    table: pd.DataFrame | None = None
+    figure: Figure | None = None
+    problem: LabError | None = None
 
 
 class LibraryCall(NamedTuple):
@@ -182,14 +195,17 @@ class Selection:
         return self.accounts if len(self.accounts) > 1 else self.accounts[0]
 
     def read_what_is_missing(self) -> bool:
-        """Begin to read the trades, or the prices that the figure needs; say whether anything is being read.
+        """Begin what takes long, and say whether it is under way: reading trades and prices, then a slow figure.
 
-        What could not be read is not asked for again until something else is chosen.
+        What could not be had is not asked for again until something else is chosen.
         """
         missing, begin = self._missing()
         # Without an account `read` raises before anything counts as tried, and so says it each time.
         if begin is not None and missing != self._tried:
             begin()
+        elif begin is None and self.background.doing:
+            # It is for earlier choices.
+            self.background.drop()
         self._tried = missing
         return begin is not None and bool(self.background.doing)
 
@@ -201,6 +217,8 @@ class Selection:
             return self._prices_key, self.read_prices
         if self._lacks_balances:
             return "balances", self.read_balances
+        if self._is_slow and self._choice_key not in self._cache:
+            return self._choice_key, self.draw
         return None, None
 
     def read(self) -> None:
@@ -236,8 +254,9 @@ class Selection:
     def forget(self) -> None:
         """Forget the trades."""
         self._trades = None
-        self._read_prices.clear()
-        self._cache.clear()
+        # What is computed in the background meanwhile ends up in the old ones.
+        self._read_prices = {}
+        self._cache = {}
         self.needs_key = False
 
     def unlock(self, api_key: str) -> None:
@@ -290,6 +309,49 @@ class Selection:
             lambda _: client.pool_balances(),
             keep,
         )
+
+    def draw(self) -> None:
+        """Compute table and figure in the background."""
+        # The choices may change while the thread computes, so it has a copy of them.
+        chosen = {name: getattr(self.choices, name) for name in self.choices.CHOICES}
+        as_now = copy.copy(self)
+        as_now.choices = SimpleNamespace(**chosen, FIGURES=self.choices.FIGURES)
+        key = self._choice_key
+        self.background.begin(
+            f"Drawing {self.spec.label}",
+            lambda _: as_now.computed(),
+            lambda drawn: as_now.keep(key, drawn),
+        )
+
+    def computed(self) -> Drawn:
+        """Compute the table and the figure."""
+        table = None
+        try:
+            table = self.shown
+            return Drawn(table, self.figure)
+        except LabError as error:
+            return Drawn(table, problem=error)
+
+    def drawn(self) -> Drawn:
+        """Return the table and the figure; of slow ones what was computed, which is nothing if that was cancelled."""
+        if self._trades is not None and self._is_slow:
+            found: Drawn = self._cache.get(self._choice_key, Drawn())
+            return found
+        return self.computed()
+
+    @property
+    def is_drawing(self) -> bool:
+        """Whether what these choices show is being computed."""
+        return self._tried == self._choice_key and bool(self.background.doing)
+
+    @property
+    def _is_slow(self) -> bool:
+        """Whether figure and table may take more than a moment."""
+        return self.spec.slow or self._finds_flow or len(self.trades) > MANY
+
+    @property
+    def _choice_key(self) -> tuple[Any, ...]:
+        return tuple(getattr(self.choices, name) for name in self.choices.CHOICES)
 
     # The selected trades
 
@@ -654,12 +716,16 @@ class Selection:
 
     def _cached(self, key: object, compute: Callable[[], Result]) -> Result:
         """Compute once for the same filters."""
-        with self.background.lock:
-            of_filters = (key, *self._conditions)
-            if of_filters not in self._cache:
-                # Dropping everything is simple, and a whole round of choices fits again.
-                if len(self._cache) >= CACHE_SIZE:
-                    self._cache.clear()
-                self._cache[of_filters] = compute()
-            found: Result = self._cache[of_filters]
-            return found
+        of_filters = (key, *self._conditions)
+        found: Result | None = self._cache.get(of_filters)
+        if found is None:
+            found = compute()
+            self.keep(of_filters, found)
+        return found
+
+    def keep(self, key: object, result: object) -> None:
+        """Keep what was computed."""
+        # Dropping everything is simple, and a whole round of choices fits again.
+        if len(self._cache) >= CACHE_SIZE:
+            self._cache.clear()
+        self._cache[key] = result

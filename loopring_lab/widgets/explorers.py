@@ -282,12 +282,14 @@ class FillExplorer(Explorer):
             table="fills.compare_venues",
             options=PRICES | {"by": "compared_by", "horizon": "tolerance"},
             table_options=PRICES | BY | {"horizon": "tolerance"},
+            slow=True,
         ),
         "markouts": FigureSpec(
             label="Markouts",
             table="fills.markouts",
             options=PRICES | {"horizons": "horizons"},
             table_options=PRICES | {"by": "markouts_by", "horizons": "horizons"},
+            slow=True,
         ),
         "routing": FigureSpec(
             label="Routing: the pool's quotes",
@@ -295,6 +297,7 @@ class FillExplorer(Explorer):
             options=BALANCES | {"by": "compared_by"},
             table_options=BALANCES | {"by": "compared_by"},
             module="research.figures",
+            slow=True,
         ),
     }
     GROUPS: ClassVar[tuple[str, ...]] = (

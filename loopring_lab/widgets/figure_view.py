@@ -20,7 +20,7 @@ from matplotlib.backends.backend_svg import FigureCanvasSVG
 from loopring_lab.bounded import also_unfinished
 from loopring_lab.errors import LabError
 from loopring_lab.figures import Figure
-from loopring_lab.figures.style import STYLE
+from loopring_lab.figures.style import DRAWING, STYLE
 from loopring_lab.widgets.panel import CSS, script
 from loopring_lab.widgets.static_copy import HasSavedCopy, SavedCopy
 
@@ -102,7 +102,7 @@ class FigureView(HasSavedCopy, anywidget.AnyWidget):
             layout = figure.get_layout_engine()
             # The layout is made once for each figure: a zoom must not move the axes under the pointer.
             if layout is not None:
-                with rc_context(SVG):
+                with DRAWING, rc_context(SVG):
                     layout.execute(figure)
             self._draw()
         self._saved.refresh()
@@ -189,7 +189,7 @@ def _still(figure: Figure) -> Iterator[None]:
     """Draw a figure in our style without laying it out again: nothing moves."""
     layout = figure.get_layout_engine()
     figure.set_layout_engine("none")
-    with rc_context(SVG):
+    with DRAWING, rc_context(SVG):
         try:
             yield
         finally:

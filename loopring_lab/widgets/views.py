@@ -10,7 +10,7 @@ import pandas as pd
 
 from loopring_lab.amounts.display import readable
 from loopring_lab.errors import LabError
-from loopring_lab.widgets.explorer import DECIMALS, Selection
+from loopring_lab.widgets.explorer import DECIMALS, Drawn, Selection
 from loopring_lab.widgets.markets import Finding, Lists
 from loopring_lab.widgets.panel import Panel, scrolling, set_visible, styled
 from loopring_lab.widgets.table_view import TableView
@@ -96,41 +96,57 @@ class TradesView(Panel):
         # The figure on screen, which is drawn once for the same choices.
         self._figure: Figure | None = None
         self.key = self.secret("API key:", selection.unlock, action="Read")
-        results = styled("ll-results", self.figure_place, self.table)
+        self.results = styled("ll-results", self.figure_place, self.table)
+        # Whether figure and table are those of earlier choices.
+        self._is_old = False
         self.arrange(
             [styled("ll-grid", *self._choices()), self.key],
-            [self.summary, results],
+            [self.summary, self.results],
         )
 
     def draw(self) -> None:
         """Draw the selected trades, or read them first."""
         selection = self.model
-        figure = None
-        table = None
+        drawn = Drawn()
+        self._is_old = False
         try:
             # Reading starts by itself, because a widget that waits for a click looks broken.
             if not selection.read_what_is_missing():
                 # Seen only where drawing takes longer than a page needs to show it.
                 self._say("Drawing …")
-                table = selection.shown
-                figure = selection.figure
+                drawn = selection.drawn()
+            elif selection.is_drawing:
+                self._is_old = True
         finally:
             set_visible(self.key, selection.needs_key)
-            # Figure, table and words change together; the table can stay where only the figure cannot be drawn.
-            self._show_figure(figure)
-            set_visible(self.table, table is not None)
-            if table is not None:
-                self.table.show(table)
-            self._say(selection.summary if table is not None else "")
+            self._show(drawn)
+        if drawn.problem is not None:
+            raise drawn.problem
 
     def static_html(self) -> str:
         """Return the words, the figure and the table on screen."""
         html: str = self.summary.value
+        # A copy does not say how old it is.
+        if self._is_old:
+            return html
         if self.figure_place.layout.display != "none":
             html += self.figure_place.children[0].static_html()
         if self.table.layout.display != "none":
             html += self.table.static_html()
         return html
+
+    def _show(self, drawn: Drawn) -> None:
+        """Change figure, table and words together; the table can stay where only the figure cannot be drawn."""
+        if self._is_old:
+            self._say("")
+            self.results.add_class("ll-old")
+            return
+        self.results.remove_class("ll-old")
+        self._show_figure(drawn.figure)
+        set_visible(self.table, drawn.table is not None)
+        if drawn.table is not None:
+            self.table.show(drawn.table)
+        self._say(self.model.summary if drawn.table is not None else "")
 
     def _show_figure(self, figure: Figure | None) -> None:
         set_visible(self.figure_place, figure is not None)

@@ -3,9 +3,11 @@
 import datetime as dt
 import subprocess
 import sys
+import threading
 from types import SimpleNamespace
 
 import IPython
+import ipywidgets
 import pandas as pd
 import pytest
 from pandas.testing import assert_frame_equal
@@ -185,6 +187,89 @@ def test_sizes_are_of_one_quote_token_in_figure_and_table(trades):
         )
         assert len(page.table.frame) == (sizes["quote"] == quote).sum()
         assert f"largest ({quote})" in page.table.page["html"]
+
+
+# What takes long
+
+
+class Gate:
+    """Stands before a function of the library: a call waits until it is let through."""
+
+    def __init__(self, function):
+        self.function = function
+        self.asked = threading.Semaphore(0)
+        self.let = threading.Event()
+        self.done = threading.Semaphore(0)
+
+    def __call__(self, *given, **how):
+        self.asked.release()
+        assert self.let.wait(SECONDS)
+        try:
+            return self.function(*given, **how)
+        finally:
+            self.done.release()
+
+    def end(self, calls):
+        """Let calls through, and wait for them: no thread may outlive the tests."""
+        self.let.set()
+        for _ in range(calls):
+            assert self.done.acquire(timeout=SECONDS)
+
+
+def is_old(page):
+    """Tell whether what is shown looks old."""
+    return any("ll-old" in part._dom_classes for part in page.parts(ipywidgets.Box))
+
+
+def test_a_slow_figure_keeps_nothing_waiting_and_can_be_cancelled(trades, monkeypatch):
+    gate = Gate(lambda trades, **how: lab.figures.fill_shares(trades))
+    monkeypatch.setattr(lab.figures, "markouts", gate)
+    prices = pd.DataFrame({"price": []})
+    monkeypatch.setattr(lab.fills, "markouts", lambda trades, **how: trades[["size"]])
+    page = OnPage(FillExplorer(trades, prices=prices))
+    before = page.figure.page
+    page.control("Figure").value = "markouts"
+    # The thread that chose it is here already, while the figure is not.
+    assert gate.asked.acquire(timeout=SECONDS)
+    assert is_old(page)
+    assert page.figure.page == before
+    assert "Drawing Markouts" in page.text
+    assert "lab.figures.markouts" in page.code
+    assert page.widget._saved._html() == page.parts(ipywidgets.HTML)[1].value
+    page.control("Cancel").click()
+    assert "Drawing Markouts: cancelled" in page.problem
+    assert page.figure is page.table is None
+    assert not is_old(page)
+    gate.end(1)
+
+
+def test_the_newest_choice_wins_over_a_slow_figure(trades, monkeypatch):
+    prices = lab.connect().outside_prices(trades, every="1h")
+    compare = lab.figures.venue_differences
+    gate = Gate(compare)
+    monkeypatch.setattr(lab.figures, "venue_differences", gate)
+    page = OnPage(FillExplorer(trades, prices=prices, market="ETH-USDC"))
+    page.control("Figure").value = "venue_differences"
+    assert gate.asked.acquire(timeout=SECONDS)
+    page.control("Market").value = MARKET
+    assert gate.asked.acquire(timeout=SECONDS)
+    assert is_old(page)
+    gate.let.set()
+    page.wait()
+    assert not is_old(page)
+    chosen = trades[trades["market"] == MARKET]
+    table = lab.fills.compare_venues(chosen, prices=prices, horizon="1h")
+    shows(page, compare(chosen, prices=prices, by=["market"], horizon="1h"), table)
+    # A quick figure is there at once, and ends the work for another.
+    gate.let.clear()
+    page.control("Side").value = "BUY"
+    assert gate.asked.acquire(timeout=SECONDS)
+    page.control("Figure").value = "fill_shares"
+    assert page.widget.background.doing == ""
+    assert (
+        page.figure.page == FigureView(lab.figures.fill_shares(page.widget.chosen)).page
+    )
+    gate.end(3)
 
 
 # What cannot be shown
@@ -481,8 +566,8 @@ def test_orders_on_the_book_are_routed_where_balances_are_known(trades):
     assert_frame_equal(explorer.table, expected)
     assert (expected["orders"] > expected["unquoted"]).any()
     given = FillExplorer(mine, balances=balances, figure="routing", by="side")
-    shows_its_code(OnPage(given), trades=mine, balances=balances)
-    lacking = OnPage(FillExplorer(trades, market=MARKET, figure="routing"))
+    shows_its_code(OnPage(given).wait(), trades=mine, balances=balances)
+    lacking = OnPage(FillExplorer(trades, market=MARKET, figure="routing")).wait()
     assert "needs the balances of pools. Give balances=, from" in lacking.problem
     assert lacking.figure is None
 

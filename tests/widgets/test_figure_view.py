@@ -147,8 +147,8 @@ def test_a_figure_drawn_again_in_a_notebook_is_not_changed_by_its_view(trades):
 def test_any_frame_and_figure_is_shown_to_look_into(trades):
     table = lab.show(trades, precision=8, interactive=True)
     assert table.page == TableView(trades, precision=8).page
-    figure = lab.figures.volume(trades)
-    assert lab.show(figure, interactive=True).page == FigureView(figure).page
+    drawn = lab.show(lab.figures.volume(trades), interactive=True)
+    assert drawn.page == FigureView(lab.figures.volume(trades)).page
 
 
 @pytest.mark.parametrize("thing", [None, [1], "volume"])
