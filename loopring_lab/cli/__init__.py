@@ -180,6 +180,7 @@ def open_lab(
     if folder is None:
         folder = bundled.parent / DEFAULT_FOLDER if in_source_tree else DEFAULT_FOLDER
     kept = templates.copy_notebooks(bundled, folder)
+    templates.trust_copies(bundled, folder)
     said = [visible(f"Notebooks are copied to {folder}")]
     said += [f"  kept yours: {name}" for name in kept]
     print("\n".join(said), flush=True)

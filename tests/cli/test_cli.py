@@ -15,8 +15,10 @@ from contextlib import contextmanager
 from importlib import metadata, util
 from pathlib import Path
 
+import nbformat
 import pytest
 import requests
+from nbformat.sign import NotebookNotary
 from requests.adapters import HTTPAdapter
 from urllib3.util import Retry
 
@@ -95,10 +97,21 @@ class Launches(list):
 
 
 @pytest.fixture
-def launches(monkeypatch: pytest.MonkeyPatch) -> Launches:
+def launches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Launches:
     launches = Launches()
+    # Where Jupyter keeps which notebooks it trusts.
+    monkeypatch.setenv("JUPYTER_DATA_DIR", str(tmp_path / "jupyter"))
     monkeypatch.setattr(cli, "_launcher", lambda: launches)
     return launches
+
+
+def notebook_of(title: str) -> str:
+    cell = nbformat.v4.new_code_cell("1", id="a", metadata={"title": title})
+    return nbformat.writes(nbformat.v4.new_notebook(cells=[cell]))
+
+
+ONE = notebook_of("one")
+TWO = notebook_of("two")
 
 
 @pytest.fixture
@@ -106,8 +119,8 @@ def bundled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Two notebooks as an installed package carries them."""
     folder = tmp_path / "site" / "notebooks"
     folder.mkdir(parents=True)
-    (folder / "01.ipynb").write_text("one")
-    (folder / "02.ipynb").write_text("two")
+    (folder / "01.ipynb").write_text(ONE)
+    (folder / "02.ipynb").write_text(TWO)
     monkeypatch.setattr(templates, "find_notebooks", lambda: (folder, False))
     return folder
 
@@ -124,11 +137,11 @@ def test_in_a_clone_copies_open_that_git_ignores(
     assert cli.open_lab(None) == 0
     assert [(copies / name).read_text() for name in ("01.ipynb", "02.ipynb")] == [
         "my work",
-        "two",
+        TWO,
     ]
     assert [(bundled / name).read_text() for name in ("01.ipynb", "02.ipynb")] == [
-        "one",
-        "two",
+        ONE,
+        TWO,
     ]
     ignored = subprocess.run(
         ["git", "check-ignore", "my-notebooks/01_first_look.ipynb"], cwd=ROOT
@@ -164,10 +177,23 @@ def test_a_changed_notebook_is_kept_and_named(bundled, launches, tmp_path, capsy
     (mine / "01.ipynb").write_text("my work")
     cli.open_lab(mine)
     assert (mine / "01.ipynb").read_text() == "my work"
-    assert (mine / "02.ipynb").read_text() == "two"
+    assert (mine / "02.ipynb").read_text() == TWO
     said = capsys.readouterr().out
     assert "kept yours: 01.ipynb" in said
     assert "02.ipynb" not in said
+
+
+def test_copies_that_nobody_changed_are_trusted(bundled, launches, tmp_path):
+    mine = tmp_path / "mine"
+    mine.mkdir()
+    theirs = notebook_of("of somebody else")
+    (mine / "01.ipynb").write_text(theirs)
+    cli.open_lab(mine)
+    notary = NotebookNotary()
+    for text, is_trusted in ((ONE, False), (TWO, True), (theirs, False)):
+        notebook = nbformat.reads(text, as_version=4)
+        assert notary.check_signature(notebook) is is_trusted
+    notary.store.close()
 
 
 @pytest.mark.parametrize(("user", "allowed"), [(0, True), (1000, False)])
