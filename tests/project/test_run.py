@@ -239,6 +239,6 @@ def test_the_hosted_workflow_installs_nothing_without_its_hash():
     lines = (folder / "audit.txt").read_text(encoding="utf-8")
     lines = re.sub(r"^#.*\n", "", lines, flags=re.MULTILINE).replace("\\\n", "")
     for line in lines.splitlines():
-        assert re.fullmatch(
-            r"[a-z-]+==\S+ (; \S+ < '\S+' )?( +--hash=sha256:\w+ ?)+", line
-        )
+        requirement, *hashes = re.split(r" +--hash=sha256:", line)
+        assert re.match(r"[a-z0-9-]+==[\w.]+", requirement)
+        assert hashes
