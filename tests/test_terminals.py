@@ -36,6 +36,7 @@ DOORS: dict[tuple[str, str], Callable[[Any], object]] = {
     ).import_pages([path]),
     ("Archive.export", "folder"): lambda path: lab.Archive("a.duckdb").export(path),
     ("Archive.copy", "path"): lambda path: lab.Archive("a.duckdb").copy(path),
+    ("Store.export", "path"): lambda path: store().export(path, 777_777),
     ("Store.copy", "path"): lambda path: lab.rollup.Store("b.duckdb").copy(path),
     ("Store", "path"): lambda path: lab.rollup.Store(path).blocks(),
     ("Store.import_files", "paths"): lambda path: lab.rollup.Store(

@@ -228,7 +228,7 @@ def lab_address(server: ServerApp, opened: bool) -> str:
 def _launcher() -> Callable[[list[str]], object]:
     if util.find_spec("jupyterlab") is None:
         raise LabError(
-            "JupyterLab is not installed. Install it with: pip install 'loopring-lab[lab]'"
+            "JupyterLab is not installed. In a clone, install it with: pip install '.[lab]'"
         )
     from jupyterlab.labapp import LabApp
 
@@ -831,6 +831,23 @@ def copy_blocks(path: Path, copy: Path) -> int:
     Store(path).copy(copy)
     print(f"Copied {path} to {copy}")
     return DONE
+
+
+@blocks.command("export")
+@block_store
+@click.argument("file", type=PATH)
+@click.option("--account", type=ACCOUNT, required=True, help="Account id.")
+def export_blocks(path: Path, file: Path, account: int) -> int:
+    """Write an account's ledger as CSV.
+
+    Programs for accounting and taxes import FILE: deposits, withdrawals, transfers, trades, and fees as rows of their
+    own. The exit code is 1 where blocks are missing, and their rows with them.
+    """
+    from loopring_lab.rollup import Store
+
+    count = Store(path).export(file, account)
+    print(visible(f"{count:,} rows written to {file}"))
+    return print_blocks(Store(path).report(), as_json=False)
 
 
 def _rpc_address() -> SecretText | None:

@@ -177,7 +177,7 @@ def _statsmodels(caller: str) -> ModuleType:
         import statsmodels.api
     except ImportError:
         raise LabError(
-            f"{caller}: statsmodels is not installed. Install it with: pip install 'loopring-lab[models]'"
+            f"{caller}: statsmodels is not installed. In a clone, install it with: pip install '.[models]'"
         ) from None
     models: ModuleType = statsmodels.api
     return models

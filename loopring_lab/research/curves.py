@@ -132,7 +132,7 @@ def cost_curves(
     ------
     LabError, AmountError
         As for `compare_venues`, `cluster` is not known, or statsmodels is not installed, which
-        ``pip install 'loopring-lab[models]'`` brings.
+        ``pip install '.[models]'`` in a clone brings.
 
     Notes
     -----

@@ -2,7 +2,8 @@
 
 To begin with: `decode` reads the calldata of a transaction, and a `Store` keeps blocks, from files or an endpoint.
 Bytes: `calldata` (what wraps blocks), `slots` (the format of a transaction), `auxiliary` (signatures beside them).
-Frames: `blocks` (a frame for each type), `settled` (trades, both sides), `balances`, `block_frames` (what all share).
+Frames: `blocks` (a frame for each type), `settled` (trades, both sides), `balances`, `ledger` (an account's, as CSV),
+`block_frames` (what all share).
 Kept: `store`, `block_file` (one DuckDB file), `importing` (files), `fetching`, `rpc`, `events` (Ethereum), `checks`.
 `sources.blocks` answers as a client of a relayer does. Amounts are exact integers, and both sides of every fill are
 there, of all accounts. What a block does not say: when within it a transaction happened (only the order), limit

@@ -46,6 +46,8 @@ TOKEN_OF = {
     "amount_out": "token_out_id",
     "balance_out": "token_out_id",
     "fee": "fee_token_id",
+    "sent": "sent_token_id",
+    "received": "received_token_id",
     "fill_a": "sell_a",
     "fill_b": "sell_b",
     "fee_a": "fee_token_a",

@@ -12,11 +12,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from loopring_lab import tables
-from loopring_lab.bounded import Paths, also_unfinished
-from loopring_lab.errors import ArchiveError, LabError
+from loopring_lab.arguments import parse_account_id
+from loopring_lab.bounded import Paths, also_unfinished, given_path
+from loopring_lab.errors import ArchiveError, DiskRefused, LabError
 from loopring_lab.progress import Watching, track
 from loopring_lab.redaction import hide, hide_addresses
-from loopring_lab.rollup import checks
+from loopring_lab.rollup import checks, ledger
 from loopring_lab.rollup.block_file import BlockFile
 from loopring_lab.rollup.blocks import Blocks
 from loopring_lab.rollup.calldata import check_number
@@ -435,6 +436,70 @@ class Store:
             )
         index = self.file.index()
         yield from self.file.batches(index, index.blocks, size)
+
+    def export(
+        self,
+        path: str | os.PathLike[str],
+        account_id: int,
+    ) -> int:
+        """Write all that the blocks say of an account's money as CSV, for programs that compute taxes.
+
+        This package computes none. The file has the columns of Koinly's universal template: deposits, withdrawals,
+        transfers, both legs of each trade, and each fee as a row of its own, labelled ``cost``. No other amount
+        includes a fee, and the columns of fees are empty, as programs disagree about them: what was received minus
+        what was sent is what the balance changed by, to the last unit. ``TxHash`` is the number of the transaction as
+        in ``trade_id``, and an NFT is called ``NFT`` and its token id. All transactions of a block have its time. Where
+        blocks are missing, so are their rows: see `report`.
+
+        Parameters
+        ----------
+        path : path
+            Does not exist yet.
+        account_id : int
+            The account.
+
+        Returns
+        -------
+        int
+            The number of rows.
+
+        Raises
+        ------
+        LabError
+            The blocks say nothing of the account, or a token is not listed.
+        DiskRefused
+            There is a file already, or it cannot be written.
+
+        Examples
+        --------
+        >>> sample = lab.connect(blocks="sample").store
+        Sample blocks: ...
+        >>> sample.export(folder / "ledger.csv", account_id=99583)
+        2
+        >>> found = pd.read_csv(folder / "ledger.csv")
+        >>> found[["Sent Amount", "Received Amount", "Label", "Description"]]
+           Sent Amount  Received Amount Label            Description
+        0          NaN             0.05   NaN                deposit
+        1     0.000633              NaN  cost  fee of account update
+        """
+        path = hide_addresses(path)
+        file = given_path(path)
+        account = parse_account_id(account_id)
+        tokens = self.tokens()
+        parts = [ledger.entries(one, account, tokens) for one in self.batches()]
+        rows = pd.concat(parts)
+        if rows.empty:
+            raise LabError(
+                f"{self.file.database.shown}: says nothing of the money of account {account}. Give another account, or "
+                "sync more blocks."
+            )
+        try:
+            rows.to_csv(file, index=False, mode="x")
+        except OSError as error:
+            raise DiskRefused(
+                f"{file}: cannot be written ({error.strerror or error}). Give a new file, in a folder that exists."
+            ) from None
+        return len(rows)
 
     def copy(self, path: str | os.PathLike[str]) -> Store:
         """Make a backup: a new file with all that the store holds, and nothing else; see `Archive.copy`.

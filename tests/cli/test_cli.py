@@ -216,7 +216,7 @@ def test_without_jupyterlab_it_names_the_extra(monkeypatch, capsys):
     monkeypatch.setattr(cli.util, "find_spec", lambda name: None)
     assert cli.main(["lab"]) == 2
     assert capsys.readouterr().err == (
-        "loopring-lab: JupyterLab is not installed. Install it with: pip install 'loopring-lab[lab]'\n"
+        "loopring-lab: JupyterLab is not installed. In a clone, install it with: pip install '.[lab]'\n"
     )
 
 

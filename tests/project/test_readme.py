@@ -8,6 +8,8 @@ import pytest
 from nbclient import NotebookClient
 from tools.pictures import PICTURES, drawn
 
+import loopring_lab
+
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 HOW_TO = "".join(
@@ -40,3 +42,21 @@ def test_the_pictures_are_the_project_s_own():
 def test_links_lead_somewhere():
     links = re.findall(r"\]\(([^):#]+)\)", README)
     assert [link for link in links if not (ROOT / link).exists()] == []
+
+
+def read(path: Path) -> str:
+    return path.read_text(encoding="utf-8")
+
+
+def test_what_is_to_be_cited_is_this_version():
+    citation = (ROOT / "CITATION.cff").read_text(encoding="utf-8")
+    assert f"\nversion: {loopring_lab.__version__}\n" in citation
+    changes = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    assert f"\n## {loopring_lab.__version__} " in changes
+
+
+def test_no_page_or_message_installs_by_a_name_that_is_not_published():
+    pages = map(read, [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")])
+    code = map(read, (ROOT / "loopring_lab").rglob("*.py"))
+    for text in (*pages, *code):
+        assert not re.search(r"pip install ['\"]?loopring", text)

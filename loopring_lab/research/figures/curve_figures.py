@@ -56,7 +56,7 @@ def cost_curves(trades: Any, *, prices: Any = None, ax: Axes | None = None) -> F
     ------
     LabError
         No venue has enough orders for a curve, or an argument is not valid. Also if statsmodels is not installed,
-        which ``pip install 'loopring-lab[models]'`` brings.
+        which ``pip install '.[models]'`` in a clone brings.
 
     Examples
     --------
