@@ -22,7 +22,7 @@ Steps read from top to bottom; each may name those above it. Some names have a m
     one row for each group; by default the sums
 
 ``weights``, ``means`` and ``answer`` are about all markets, every other step about one: its rows need only rows of the
-same market. So Spark's workers run the others market by market, and these three are run on what comes back.
+same market. So Spark's workers run the others on some markets each, and these three are run on what comes back.
 
 A step is its text. One of many rows says of itself how an archive takes it: `Streamed`, `Large` or `Prices`.
 

@@ -1,16 +1,21 @@
-"""The same questions on Spark: DuckDB on each worker, market by market; no second dialect of SQL.
+"""The same questions on Spark: DuckDB on each worker, on the rows of some markets; no second dialect of SQL.
 
-Spark deals out the rows of trades by market, each worker runs the steps of a question on its part, and the
-few rows that come back are put together by DuckDB here. Spark's own decimals are not computed with: without
+Spark deals out the rows of trades by market, each task runs the steps of a question on all markets that it was dealt,
+and the few rows that come back are put together by DuckDB here. Spark's own decimals are not computed with: without
 a setting, it returns sums and products with fewer places, silently.
 """
 
 from __future__ import annotations
 
 import re
+import shutil
+import subprocess
+import sys
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import cache
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -26,7 +31,12 @@ OVERALL = ("weights", "means", "answer")
 GATHERED = ("quotes", "sums", "spreads", "pairs")
 
 Work = Callable[[Arrow, Asked], pa.Table]
-"""What a worker does with the trades of a market, where it is asked a question about these."""
+"""What a worker does with the trades of some markets, where it is asked a question about these."""
+
+# Names of what rows are dealt out as: trades, and prices from outside the exchange.
+DEALT_OUT = ("dealt_trades", "dealt_prices")
+# Python on a worker runs this before it is asked anything: it needs this package, and the same version of Python.
+TRIED = "import sys, loopring_lab.engine.spark; print(*sys.version_info[:2])"
 
 
 class Spark(Given[Any]):
@@ -71,6 +81,7 @@ class Spark(Given[Any]):
                 "the trades as Parquet (trades.write.parquet, or archive.export) and pass DuckDB's read_parquet(...) "
                 "of it, or pass a part that fits one machine."
             )
+        _check_python(self.frame.sparkSession)
         prices = asked.prices
         if prices is None or isinstance(prices, Spark):
             return asked
@@ -88,7 +99,7 @@ class Spark(Given[Any]):
         return _gathered(rows.groupBy(*keys).agg(*middles))
 
     def _on_workers(self, asked: Asked, work: Work) -> Any:
-        """Do work on the trades of each market; DuckDB itself says which columns come out."""
+        """Do work on the trades of each task; DuckDB itself says which columns come out."""
         from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 
         # Workers get what these functions hold, so that no frame of Spark may be among it.
@@ -101,27 +112,84 @@ class Spark(Given[Any]):
             here = Asked(question, prices, tables)
             return _for_spark(work(Arrow(part, caller), here))
 
-        # Spark looks at how many arguments a function takes.
-        def without_prices(part: pa.Table) -> pa.Table:
-            return answer(part)
+        def answers(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+            # Spark has tasks without rows, too.
+            dealt_out = list(batches)
+            if dealt_out:
+                yield from answer(*_parts(dealt_out)).to_batches()
 
-        dealt_out = [self.frame]
+        given = [self.frame]
         if asked.prices is not None:
-            dealt_out.append(asked.prices.frame)
+            given.append(asked.prices.frame)
         empty = [
             to_arrow_schema(frame.schema, timezone="UTC").empty_table()
-            for frame in dealt_out
+            for frame in given
         ]
         schema = from_arrow_schema(answer(*empty).schema)
-        trades, *prices = [frame.groupBy(*question.split_by) for frame in dealt_out]
         with warnings.catch_warnings():
             # Spark warns of a pandas newer than itself, of which nothing is used here: rows travel as Arrow.
             warnings.filterwarnings(
                 "ignore", "PySpark does not yet fully support pandas", FutureWarning
             )
-            if prices:
-                return trades.cogroup(*prices).applyInArrow(answer, schema)
-            return trades.applyInArrow(without_prices, schema)
+            # A task is given several markets if these are small, as each question of DuckDB's has a cost of its own.
+            dealt = _together(given, question.split_by).repartition(*question.split_by)
+            return dealt.mapInArrow(answers, schema)
+
+
+def _together(given: list[Any], split_by: tuple[str, ...]) -> Any:
+    """Return the rows of trades, and of prices if there are any, as one frame with a column for each of the two."""
+    from pyspark.sql import functions
+
+    together = None
+    for name, frame in zip(DEALT_OUT, given, strict=False):
+        # Whole rows keep their types: Spark would convert columns of one name to a type that holds both.
+        row = functions.struct(*[functions.col(f"`{one}`") for one in frame.columns])
+        dealt = frame.select(*split_by, row.alias(name))
+        if together is not None:
+            dealt = together.unionByName(dealt, allowMissingColumns=True)
+        together = dealt
+    return together
+
+
+def _parts(batches: list[pa.RecordBatch]) -> list[pa.Table]:
+    """Take what was dealt out to a task apart again: its trades, and its prices if there are any."""
+    dealt = pa.Table.from_batches(batches)
+    names = [name for name in DEALT_OUT if name in dealt.column_names]
+    rows = [dealt[name].filter(dealt[name].is_valid()) for name in names]
+    return [pa.Table.from_struct_array(one.combine_chunks()) for one in rows]
+
+
+def _check_python(session: Any) -> None:
+    """Raise a `LabError` where workers on this machine run a Python that cannot answer."""
+    # A session of Spark Connect does not know what its server runs.
+    context = getattr(session, "sparkContext", None)
+    if context is None or not context.master.startswith("local"):
+        return
+    reason = _trouble_with(context.pythonExec)
+    if reason:
+        raise LabError(
+            f"Spark's workers would run {context.pythonExec!r}, {reason}. Stop the Spark session, set "
+            f"os.environ['PYSPARK_PYTHON'] = {sys.executable!r}, and start it again."
+        )
+
+
+@cache
+def _trouble_with(python: str) -> str:
+    """Say why a Python cannot answer questions; empty where it can."""
+    found = shutil.which(python)
+    if found is None:
+        return "which is not there"
+    if Path(found).absolute().parent == Path(sys.executable).absolute().parent:
+        return ""
+    ran = subprocess.run(
+        [found, "-c", TRIED], capture_output=True, text=True, check=False
+    )
+    if ran.returncode:
+        return "which cannot import loopring_lab"
+    version = "{}.{}".format(*sys.version_info)
+    if ran.stdout.split() != version.split("."):
+        return f"which is not Python {version} as here"
+    return ""
 
 
 def _up_to(name: str, *columns: str) -> Work:
