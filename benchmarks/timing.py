@@ -1,4 +1,4 @@
-"""Measures for the benchmarks: seconds of a call, of two calls taken in turns, and memory of a process."""
+"""Measures for the benchmarks: processor and wall time of calls taken in turns, and memory of a process."""
 
 import gc
 import multiprocessing
@@ -9,25 +9,36 @@ from pathlib import Path
 from typing import Any
 
 
-def seconds(call: Callable[[], Any]) -> float:
-    """Time a call; freeing its result does not count."""
-    begin = time.perf_counter()
+def processor_seconds(call: Callable[[], Any]) -> float:
+    """Return the seconds that all threads of this process spend on a call."""
+    begin = time.process_time()
+    call()
+    return time.process_time() - begin
+
+
+def both_seconds(call: Callable[[], Any]) -> tuple[float, float]:
+    """Return processor and wall time of a call; freeing its result does not count."""
+    gc.collect()
+    begun = (time.process_time(), time.perf_counter())
     result = call()
-    elapsed = time.perf_counter() - begin
+    ended = (time.process_time(), time.perf_counter())
     del result
-    return elapsed
+    return ended[0] - begun[0], ended[1] - begun[1]
 
 
-def paired(
-    ours: Callable[[], Any], theirs: Callable[[], Any], rounds: int
-) -> tuple[float, float, list[float]]:
-    """Time two calls in turns; return the median of each, and the ratio of each round in order."""
-    taken = []
+def in_turns(
+    calls: dict[str, Callable[[], Any]], rounds: int
+) -> dict[str, tuple[float, float]]:
+    """Time calls in turns, which other work on the machine then slows alike; return medians of each."""
+    taken: dict[str, list[tuple[float, float]]] = {name: [] for name in calls}
     for _ in range(rounds):
-        gc.collect()
-        taken.append((seconds(ours), seconds(theirs)))
-    mine, other = (statistics.median(column) for column in zip(*taken, strict=True))
-    return mine, other, sorted(one / two for one, two in taken)
+        for name, call in calls.items():
+            taken[name].append(both_seconds(call))
+    medians = {}
+    for name, pairs in taken.items():
+        cpu, wall = zip(*pairs, strict=True)
+        medians[name] = (statistics.median(cpu), statistics.median(wall))
+    return medians
 
 
 def status(name: str) -> int:
