@@ -115,6 +115,17 @@ def test_a_price_of_any_age_is_found_across_empty_hours(reference, tolerance, ex
     assert whole(found["reference_price"]) == expected
 
 
+@pytest.mark.parametrize("unit", ["s", "us", "ns"])
+def test_times_of_closes_may_be_of_any_unit(unit):
+    times = RARE["created_at"].dt.as_unit(unit)
+    found = lab.fills.all_in_cost(
+        fills(3 * DAY, -DAY, 9 * DAY + HOUR),
+        RARE.assign(created_at=times),
+        tolerance=None,
+    )
+    assert whole(found["reference_price"]) == [7, None, 9]
+
+
 def test_closes_may_be_on_another_connection_than_trades(tmp_path):
     file = str(tmp_path / "closes.parquet")
     pq.write_table(lab.engine.portable(RARE), file)
