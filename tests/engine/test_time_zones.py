@@ -17,6 +17,7 @@ from loopring_lab.errors import LabError
 
 pytestmark = pytest.mark.contract
 
+SPARK_SLOWLY = (*QUICK, pytest.param("spark", marks=pytest.mark.thorough))
 BERLIN = "Europe/Berlin"
 # Days of the two changes, at 01:00 UTC, and those around them.
 SPRING = pd.Timestamp("2024-03-30", tz="UTC")
@@ -65,7 +66,7 @@ def shown(answer: pd.DataFrame, form: str) -> pd.Series:
 
 @pytest.mark.parametrize(("every", "unit"), [("1d", "D"), ("1mo", "M"), ("1q", "Q")])
 @pytest.mark.parametrize("zone", [BERLIN, "Asia/Tokyo"])
-@pytest.mark.parametrize("engine", QUICK)
+@pytest.mark.parametrize("engine", SPARK_SLOWLY)
 def test_sums_are_those_by_hand(engine, zone, every, unit):
     def ask(trades):
         return lab.fees.over_time(trades, every, tz=zone)
