@@ -69,8 +69,8 @@ OWN_TRADES_NOTE = (
 # outside market does by chance only.
 CHANCE = 0.01
 
-# A feed that has stopped repeats its last price for a day and more; of two daily closes both may well be the same. What
-# one stable token costs in another stays within a percent, as do the prices of fills of one moment.
+# A feed that has stopped has one price for all trades of a day and more; of two daily closes both may well be the same.
+# What one stable token costs in another stays within a percent, as do the prices of fills of one moment.
 STILL = {
     "standing": f"""
 -- prices that stand still for a day and more
@@ -87,7 +87,7 @@ numbered AS (  -- each with the number of such changes so far
 SELECT market, min(ms) AS since, max(ms) AS until
 FROM numbered
 GROUP BY market, change
-HAVING until - since >= {DAY} AND count(*) >= 24""",
+HAVING until - since >= {DAY} AND count(*) > 2""",
     "sums": """
 -- those in which the trades of the market moved; a fill at an odd price is no move
 SELECT s.market, since, until,
