@@ -28,8 +28,9 @@ log = logging.getLogger("loopring_lab.sql")
 ROW = "number of the row"
 # The number of a row in an answer, before it is put in the order of the trades.
 ANSWERED = "number of the row in the answer"
-# An archive looks up prices for this many rows at a time, which takes some 1 GiB.
-ROWS_OF_A_PART = 10_000_000
+# An archive looks up prices for this many rows at a time. They fit into the usual memory, where 10 million wrote twice
+# the size of their archive to the disk.
+ROWS_OF_A_PART = 1_000_000
 
 
 def run(text: str, caller: str, **inputs: pa.Table) -> pa.Table:
