@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from loopring_lab.engine import session
+from loopring_lab.engine.hashes import hash_sql
 from loopring_lab.errors import LabError, did_you_mean
 
 if TYPE_CHECKING:
@@ -30,9 +31,8 @@ MONTHS = {"mo": 1, "q": 3, "y": 12}
 WHOLE_NUMBER = "INT128"
 # A key of all rows, which answers leave out: with it no list of keys is empty.
 EVERYTHING = "everything"
-# An order's hash. Relayers and exports have many words for none; zeros are one of them.
-HASH = "0x[0-9a-fA-F]{64}"
-NO_HASH = "0x" + "0" * 64
+# DuckDB's other name of VARCHAR, used for order hashes of which nobody has looked whether they are some.
+ANY_TEXT = "TEXT"
 TAKES_NAMES = "It takes names of columns, such as 'market', not their values."
 NOT_GROUPS = ("size", "price", "notional", "fee", "fee_bps")
 
@@ -45,12 +45,6 @@ def quoted(name: str) -> str:
 def literal(text: str) -> str:
     """Write a text as an SQL literal."""
     return "'" + text.replace("'", "''") + "'"
-
-
-def hash_sql(column: str) -> str:
-    """Return an order hash as SQL, null for what is none."""
-    text = f"{column}::VARCHAR"
-    return f"CASE WHEN regexp_full_match({text}, '{HASH}') AND {text} <> '{NO_HASH}' THEN {text} END"
 
 
 def whole_units(amount: str, unit: int) -> str:
@@ -216,7 +210,7 @@ class Keys:
             source = f"{quoted(name)} + 0" if is_float else quoted(name)
             if types[name] == WHOLE_NUMBER:
                 source = f"{source}::DECIMAL(38, 0)"
-            if name == "order_hash":
+            if types[name] == ANY_TEXT:
                 source = hash_sql(source)
             lines.append(f"{source} AS {aliases[name]}")
         return lines

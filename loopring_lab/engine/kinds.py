@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from loopring_lab.engine import frames, running
+from loopring_lab.engine.hashes import only_hashes
 from loopring_lab.engine.notes import finished, without_note
 from loopring_lab.engine.question import Question
 from loopring_lab.errors import LabError, did_you_mean
@@ -109,8 +110,11 @@ class Given(ABC, Generic[FrameT]):
         return frames.with_plain_amounts(self._read(names))
 
     def read_exact(self, columns: Sequence[str]) -> pa.Table:
-        """Read columns in which every amount is exact."""
+        """Read columns in which every amount is exact, and every order hash is one or null."""
         table = self.read(columns)
+        if "order_hash" in columns:
+            hashes = only_hashes(table["order_hash"])
+            table = frames.replaced(table, "order_hash", hashes)
         for name in frames.EXACT:
             if name in columns:
                 column = frames.exact(table[name], name, self.caller)

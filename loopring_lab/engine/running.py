@@ -14,7 +14,14 @@ import pyarrow as pa
 
 from loopring_lab.amounts.arithmetic import AMOUNT_TYPE
 from loopring_lab.engine import frames, session
-from loopring_lab.engine.groups import EVERYTHING, WHOLE_NUMBER, Keys, literal, quoted
+from loopring_lab.engine.groups import (
+    ANY_TEXT,
+    EVERYTHING,
+    WHOLE_NUMBER,
+    Keys,
+    literal,
+    quoted,
+)
 from loopring_lab.engine.question import Large, Prices, Question
 from loopring_lab.engine.text import GIVEN, PRICES, TRADES, Types, query_text
 from loopring_lab.errors import AmountError, LabError
@@ -103,9 +110,10 @@ def ask_relation(
     types_of = _types if in_archive else _types_of_user
     given = registered(prices, tables)
     types: Types = {name: {} for name in given}
-    types[TRADES] = types_of(trades)
+    types[TRADES] = _with_any_hashes(types_of(trades))
     if prices is not None:
-        types[PRICES] = types_of(queried(trades, f"FROM {PRICES}", **given))
+        found = queried(trades, f"FROM {PRICES}", **given)
+        types[PRICES] = _with_any_hashes(types_of(found))
     row = _row_sql(question, types)
     text = query_text(question, types, row, fits_memory=False)
     _log(question, "the relation of trades", text, tables, GIVEN)
@@ -263,10 +271,16 @@ def _types_of_user(relation: Any) -> dict[str, str]:
     return types
 
 
+def _with_any_hashes(types: dict[str, str]) -> dict[str, str]:
+    """Return types for rows of which nobody has looked whether order hashes are some."""
+    return types | {"order_hash": ANY_TEXT} if "order_hash" in types else types
+
+
 def _with_decimals(types: Mapping[str, str]) -> dict[str, str]:
-    return {
+    decimals = {
         name: kind.replace("HUGEINT", "DECIMAL(38,18)") for name, kind in types.items()
     }
+    return _with_any_hashes(decimals)
 
 
 def with_hugeints(table: pa.Table) -> pa.Table:

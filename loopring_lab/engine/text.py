@@ -6,7 +6,8 @@ import re
 from collections.abc import Mapping, Sequence
 
 from loopring_lab.engine import frames
-from loopring_lab.engine.groups import hash_sql, quoted
+from loopring_lab.engine.groups import ANY_TEXT, quoted
+from loopring_lab.engine.hashes import hash_sql
 from loopring_lab.engine.question import (
     ORDER_COLUMNS,
     PLACE,
@@ -143,7 +144,7 @@ def _column_sql(name: str, kind: str, wanted: str, caller: str) -> str:
             f"{caller}: created_at is {kind}, not a time with a time zone. Convert it, such as with "
             "pandas.to_datetime(..., utc=True)."
         )
-    if name == "order_hash":
+    if kind == ANY_TEXT:
         return hash_sql(source)
     if name == "fee_bps":
         # Polars and Arrow keep a rate that is not a number; pandas means an unknown one by it.

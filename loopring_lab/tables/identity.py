@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from loopring_lab.columns import TRADES
-from loopring_lab.engine.groups import HASH, NO_HASH
+from loopring_lab.engine.hashes import known_hashes
 from loopring_lab.tables import wire
 from loopring_lab.tables.numbers import to_integers
 
@@ -72,13 +72,6 @@ def hash_identities(
             no_trades,
         ]
     )
-
-
-def known_hashes(order_hashes: pa.Array) -> pa.Array:
-    """Make null of what is no order's hash."""
-    is_hash = pc.match_substring_regex(order_hashes, f"^{HASH}$")
-    is_known = pc.and_(is_hash, pc.not_equal(order_hashes, NO_HASH))
-    return pc.if_else(is_known, order_hashes, None)
 
 
 def _hash_rows(columns: Sequence[pa.Array]) -> list[int]:

@@ -15,7 +15,8 @@ from loopring_lab.amounts.arithmetic import AMOUNT_TYPE, LIMIT, wide_product
 from loopring_lab.amounts.scaling import WHOLE, rescale, scale_what_fits
 from loopring_lab.bounded import MAX_INT64, parse_decimal, parse_json, shown
 from loopring_lab.columns import TRADES
-from loopring_lab.tables.identity import SIDES, known_hashes
+from loopring_lab.engine.hashes import known_hashes
+from loopring_lab.tables.identity import SIDES
 from loopring_lab.tables.listings import MAX_MOMENT, MarketLookup
 from loopring_lab.tables.numbers import (
     is_true,

@@ -8,6 +8,7 @@ from typing import Any
 import pandas as pd
 import pytest
 from pandas.testing import assert_frame_equal
+from support.engines import QUICK, on, result_rows
 from support.wire_rows import page, read, row
 
 import loopring_lab as lab
@@ -38,6 +39,27 @@ def test_answers_are_those_without_hashes(trades, question):
     without = question(trades.assign(order_hash=pd.Series(None, trades.index, "str")))
     some_of_each = list(islice(cycle(PLACEHOLDERS), len(trades)))
     assert_frame_equal(question(trades.assign(order_hash=some_of_each)), without)
+
+
+# Hashes of texts that are all as long as one, or all begin as one: one wrong byte makes them none.
+FORGED = [HASH[:2] + "x" + HASH[3:], "1x" + HASH[2:], HASH[:40] + "é" + HASH[42:]]
+COLUMNS: dict[str, Callable[[pd.Series], pd.Series]] = {
+    "str": lambda hashes: hashes.astype("str"),
+    "category": lambda hashes: hashes.astype("category"),
+    "object": lambda hashes: hashes.astype(object),
+    "a part of another": lambda hashes: pd.concat([hashes, hashes]).iloc[len(hashes) :],
+}
+
+
+@pytest.mark.parametrize("column", COLUMNS)
+@pytest.mark.parametrize("engine", QUICK)
+def test_hashes_are_told_from_what_is_none_in_every_frame(trades, engine, column):
+    for nones in (PLACEHOLDERS, *([one] for one in FORGED)):
+        hashes = pd.Series([HASH, *nones, None, HASH.lower()])
+        rows = trades.head(len(hashes))
+        frame = rows.assign(order_hash=COLUMNS[column](hashes).array)
+        found = result_rows(lab.fees.summary(on(engine, frame), by="order_hash"))
+        assert {line["order_hash"] for line in found} == {HASH, HASH.lower(), None}
 
 
 def test_rows_have_none():

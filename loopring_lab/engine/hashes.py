@@ -1,0 +1,61 @@
+"""Order hashes, and what is none: relayers and exports have many words for that, of which zeros are one."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+HASH = "0x[0-9a-fA-F]{64}"
+NO_HASH = "0x" + "0" * 64
+HEX_DIGITS = b"0123456789abcdefABCDEF"
+# Hashes are looked at in slices of 17 MB.
+SLICE = 1 << 18
+
+
+def hash_sql(column: str) -> str:
+    """Return an order hash as SQL, null for what is none."""
+    text = f"{column}::VARCHAR"
+    return f"CASE WHEN regexp_full_match({text}, '{HASH}') AND {text} <> '{NO_HASH}' THEN {text} END"
+
+
+def only_hashes(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Return a column of order hashes, null for what is none."""
+    found = [
+        known_hashes(chunk.slice(begin, SLICE))
+        for chunk in column.chunks
+        for begin in range(0, len(chunk), SLICE)
+    ]
+    return pa.chunked_array(found, pa.string())
+
+
+def known_hashes(values: pa.Array) -> pa.Array:
+    """Return order hashes, null for what is none, as `hash_sql` does in three times the time."""
+    kind = values.type
+    if pa.types.is_dictionary(kind):
+        kind = kind.value_type
+    if not (pa.types.is_string(kind) or pa.types.is_large_string(kind)):
+        # Nothing else is a hash when DuckDB writes it as text.
+        return pa.nulls(len(values), pa.string())
+    texts = values.cast(pa.string())
+    has_length = pc.equal(pc.binary_length(texts), len(NO_HASH))
+    is_hash = has_length
+    if not _are_hashes(texts.filter(has_length)):
+        is_hash = pc.match_substring_regex(texts, f"^{HASH}$")
+    is_known = pc.and_(is_hash, pc.not_equal(texts, NO_HASH))
+    return pc.if_else(is_known, texts, None)
+
+
+def _are_hashes(texts: pa.Array) -> bool:
+    """Say whether texts as long as hashes all are some: that takes a sixth of the time of a look at each."""
+    if not len(texts):
+        return True
+    if not pc.all(pc.starts_with(texts, "0x")).as_py():
+        return False
+    offsets = np.frombuffer(texts.buffers()[1], "i4")
+    begin = int(offsets[texts.offset])
+    digits: bytes = (
+        texts.buffers()[2].slice(begin, len(texts) * len(NO_HASH)).to_pybytes()
+    )
+    # Each has an x already: if there is no other, all else are digits.
+    return digits.translate(None, HEX_DIGITS) == b"x" * len(texts)
