@@ -137,6 +137,8 @@ _WORDS: tuple[tuple[str, type[ArchiveError], str], ...] = (
      "a file, but not one of DuckDB. Nothing was changed. Use another path, or restore a backup"),
     ("with version number|newer version|storage version", errors.NewerArchive,
      "a later version of DuckDB wrote it. Upgrade loopring-lab"),
+    ("Checkpoint failed", errors.DamagedArchive,
+     "the file is damaged. It was not changed: what was just written is in the log beside it (.wal). {advice}"),
     (_DAMAGE, errors.DamagedArchive, "the file is damaged. Nothing was changed. {advice}"),
     ("", ArchiveError, "DuckDB refuses this. What was committed before is safe. Correct the query, or try again"),
 )  # fmt: skip

@@ -1,5 +1,6 @@
 """Files that hold more than we made, logs and pipes beside and in place of files, and copies: never written, all named."""
 
+import contextlib
 import io
 import os
 import shutil
@@ -11,7 +12,7 @@ from pathlib import Path
 import duckdb
 import pandas as pd
 import pytest
-from support.file_trials import BATCH, make_archive
+from support.file_trials import BATCH, make_archive, write_to
 from support.ledger import Ledger, client_of
 from support.optional import thorough
 
@@ -214,6 +215,27 @@ def entries(log):
 
 def held(path):
     return Archive(path).query("SELECT count(*) AS held FROM rows")["held"][0]
+
+
+def test_damage_that_shows_only_when_a_log_is_folded_in_says_where_the_rows_are(
+    tmp_path,
+):
+    whole = tmp_path / "whole.duckdb"
+    make_archive(whole)
+    body = whole.read_bytes()
+    said = []
+    # Some ends hold what is read only when a log is folded in.
+    for cut in range(300_000, 400_000, 12_000):
+        path = tmp_path / f"{cut}.duckdb"
+        path.write_bytes(body[:-cut])
+        with contextlib.suppress(NotAnArchive):
+            said.append(write_to(path))
+        log = Path(f"{path}.wal")
+        if said[-1:] == ["DamagedArchive"] and log.exists():
+            assert path.read_bytes() == body[:-cut]
+            assert log.stat().st_size
+            return
+    raise AssertionError(f"no such end: {said}")
 
 
 class CutOff(io.BytesIO):

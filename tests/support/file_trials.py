@@ -311,7 +311,11 @@ def write_to(path: Path) -> str:
             merge.add(connection, made_rows(0), imported=False)
     except LabError as error:
         assert path.read_bytes() == body, f"{path}: refused, and changed"
-        assert sorted(path.parent.iterdir()) == names
+        left = set(path.parent.iterdir()) - set(names)
+        # Damage may be found only where the log is folded in; what was written stays in it then.
+        if "is in the log beside it" in str(error):
+            left.discard(Path(f"{path}.wal"))
+        assert not left, f"{path}: refused, and left {left}"
         return type(error).__name__
     # Nothing that was in the file had a say in what was written.
     sizes = Archive(path).query(
