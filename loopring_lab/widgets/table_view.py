@@ -154,11 +154,9 @@ class TableView(HasSavedCopy, anywidget.AnyWidget):
             *empty,
             *zero_columns(frame),
             *redundant_columns(frame, columns),
+            *references_of(frame),
         }
         shown = [column for column in columns if column.name not in hidden]
-        # They can be searched, but amounts are to be seen first.
-        references = references_of(frame)
-        shown.sort(key=lambda column: column.name in references)
         with self._lock, self.hold_sync():
             self.frame = frame
             self._columns = [*keys, *columns]
