@@ -201,6 +201,7 @@ class TableView(HasSavedCopy, anywidget.AnyWidget):
     def _select_rows(self) -> None:
         """Filter and sort, and show the first page."""
         self._rows = self._matching_rows()
+        self._sorted_first = ""
         for column in self._columns:
             if self._order and column.name == self._sorted_by:
                 self._rows = _sorted(
@@ -208,8 +209,23 @@ class TableView(HasSavedCopy, anywidget.AnyWidget):
                     self._rows,
                     self._order == "ascending",
                 )
+                self._sort_by_unit(column)
         self._all_totals = self._totals()
         self._show_page(0)
+
+    def _sort_by_unit(self, column: TextColumn) -> None:
+        """Sort by token first where a column has amounts of several, which have no order among each other."""
+        units = self._units_of(column)
+        if units is not None and units.values.iloc[self._rows].nunique() > 1:
+            self._rows = _sorted(units, self._rows, ascending=True)
+            self._sorted_first = units.name
+
+    def _units_of(self, column: TextColumn) -> TextColumn | None:
+        """Return the column that names the tokens of a column's amounts."""
+        for other in self._columns:
+            if other.name == column.unit_column:
+                return other
+        return None
 
     def _matching_rows(self) -> list[int]:
         """Return the rows that meet a comparison such as ``fee > 1``, or contain the text of the filter."""
@@ -242,6 +258,8 @@ class TableView(HasSavedCopy, anywidget.AnyWidget):
             status = f"{len(self._rows):,} of {status}"
             if not self._rows:
                 status += HOW_TO_FILTER
+        if self._sorted_first:
+            status += f", sorted by {self._sorted_first} first"
         self.page = {
             "html": self._table_html(rows),
             "rows": rows,
@@ -328,14 +346,14 @@ class TableView(HasSavedCopy, anywidget.AnyWidget):
         known = column.described
         if known is None or not known.adds:
             return None
-        for other in self._columns:
-            if other.name == column.unit_column:
-                is_known = column.values.iloc[self._rows].notna()
-                units = other.values.iloc[self._rows][is_known].unique()
-                # Amounts of two tokens, or of an unknown one, do not add up.
-                is_one = len(units) == 1 and pd.notna(units[0])
-                return str(units[0]) if is_one else None
-        return "" if known.kind == "count" else None
+        other = self._units_of(column)
+        if other is None:
+            return "" if known.kind == "count" else None
+        is_known = column.values.iloc[self._rows].notna()
+        units = other.values.iloc[self._rows][is_known].unique()
+        # Amounts of two tokens, or of an unknown one, do not add up.
+        is_one = len(units) == 1 and pd.notna(units[0])
+        return str(units[0]) if is_one else None
 
     def _send_csv(self) -> None:
         """Send the matching rows in their order, with all columns and digits."""
