@@ -80,6 +80,14 @@ def parse_lifetime(name: str, value: Any) -> str:
     return text
 
 
+def parse_symbol(name: str, value: Any) -> str:
+    """Accept the symbol of a token, such as ETH."""
+    if not isinstance(value, str):
+        empty = "" if value is None else value
+        raise LabError(f"{name}={empty!r} names no token. Give a symbol, such as ETH.")
+    return value
+
+
 class KeyUpdateWizard(WidgetState):
     """Update the L2 key of an account, step by step: account, key, preview, sign, submit, follow.
 
@@ -118,7 +126,7 @@ class KeyUpdateWizard(WidgetState):
 
     account = Choice(parse_account)
     # The default of `KeyUpdate.prepare`.
-    fee_token = Choice(parse_text, "ETH")
+    fee_token = Choice(parse_symbol, "ETH")
     max_fee = Choice(parse_text)
     valid_for = Choice(parse_lifetime, "30d")
     # The wallet comes first, because a key that is typed is known to more than the wallet.

@@ -329,7 +329,7 @@ def _parse_amount(amount: object) -> Decimal:
         units = parse_decimal(amount.strip())
     if units is None or units.is_signed() or abs(units.adjusted()) > MAX_DIGITS:
         raise AmountError(
-            f"amount={amount!r} is not a valid amount. Give units of the token, like '1250.5'."
+            f"amount={amount!r} is not a valid amount. Give units of the token without commas, like '1250.5'."
         )
     return units
 

@@ -10,6 +10,7 @@ import pandas as pd
 
 from loopring_lab.amounts.display import readable
 from loopring_lab.errors import LabError
+from loopring_lab.interactive.prose import worded
 from loopring_lab.widgets.explorer import DECIMALS, Drawn, Selection
 from loopring_lab.widgets.markets import Finding, Lists
 from loopring_lab.widgets.panel import Panel, scrolling, set_visible, styled
@@ -83,9 +84,24 @@ FINDING_LABELS = {
 }
 
 
+# How errors name what is on the page of an explorer: each text, as a regular expression, and what stands for it.
+ON_PAGE = {
+    r"\bsince='([^']*)'": r"From \1",
+    r"\buntil='([^']*)'": r"Before \1",
+    r"\bmarket=": "Market ",
+    r"\baccount=": "Account ",
+    r"\bamount=": "Amount ",
+    r"\bevery=": "Per ",
+    r"\bquote=": "Quoted in ",
+    r"\btolerance='1d'": "a day in Prices within",
+    r"lab\.(research\.)?figures\.\w+:": "This figure cannot be drawn:",
+}
+
+
 class TradesView(Panel):
     """The view of an explorer of trades: filters, a figure, and the table beside it."""
 
+    WORDS = ON_PAGE
     model: Selection
 
     def __init__(self, state: Explorer, selection: Selection) -> None:
@@ -194,8 +210,8 @@ class TradesView(Panel):
             self.choice("fill_type", "Fills", FILL_TYPES),
             self.choice("role", "Role", ROLES),
             self.choice("period", "Period", of=self),
-            self.bind("since", w.DatePicker(description="From")),
-            self.bind("until", w.DatePicker(description="Before")),
+            self._day("since", "From", "Empty: from the first trade"),
+            self._day("until", "Before", "Empty: to the newest trade"),
             self.choice("figure", "Figure", figures),
             self.choice("every", "Per", PERIODS),
             self.choice("by", "Table by", groups),
@@ -205,6 +221,9 @@ class TradesView(Panel):
         if "quote" in state.CHOICES:
             controls.append(self.choice("quote", "Quoted in"))
         return controls
+
+    def _day(self, name: str, label: str, help_: str) -> Any:
+        return self.bind(name, w.DatePicker(description=label, tooltip=help_))
 
     @property
     def period(self) -> str:
@@ -237,6 +256,7 @@ class TradesView(Panel):
 class MarketView(Panel):
     """The view of the market explorer: a list to search, and an amount to check."""
 
+    WORDS = ON_PAGE
     model: Lists
 
     def __init__(self, state: MarketExplorer, lists: Lists) -> None:
@@ -317,7 +337,7 @@ class MarketView(Panel):
             findings = self.model.findings
         except LabError as error:
             # It stands beside the amount, not above the list.
-            findings = [Finding("refused", str(error))]
+            findings = [Finding("refused", worded(str(error), ON_PAGE))]
         return limits + "".join(map(finding_html, findings))
 
     def _choose_row(self, change: Any) -> None:

@@ -66,7 +66,8 @@ ON_PAGE = {
     ),
     r"keySeed: does": "Own key seed does",
     r"omit key_seed to use": "leave it out, and sign",
-    r"maxFee: expected.*": "Max fee is out of range. Give an amount in units of the fee token, such as 0.0001.",
+    r"maxFee: expected": "Max fee: expected",
+    r"got max_fee=": "got ",
     r"validUntil: expected.*": "Valid for is too long. Give a shorter time, such as 30d.",
     r", a timedelta or a datetime": "",
     r"another fee_token=": "another token in Fee in",
@@ -122,7 +123,13 @@ class WizardView(Panel):
         known = [str(account) for account in flow.client.accounts or []]
         self.terms = styled(
             "ll-grid",
-            self._field("account", "Account", w.Combobox, options=known),
+            self._field(
+                "account",
+                "Account",
+                w.Combobox,
+                options=known,
+                placeholder="e.g. 10083",
+            ),
             self._field("fee_token", "Fee in"),
             self._field(
                 "max_fee",

@@ -16,7 +16,7 @@ from support.optional import package_or_skip
 import loopring_lab as lab
 from loopring_lab.interactive.prose import worded
 from loopring_lab.relayer import Relayer, Settings, World
-from loopring_lab.widgets import check_amount
+from loopring_lab.widgets import check_amount, views
 from loopring_lab.widgets.wizard_view import ON_PAGE
 
 READ = 10083
@@ -205,7 +205,10 @@ def test_fee_explorer(place, client, trades, signed):
     widget.holds("From", "2022-12-02")
     widget.enter("Before", "1999-01-01")
     span = {"since": "2022-12-02", "until": "1999-01-01"}
-    widget.shows_problem(error_of(lambda: lab.widgets.FeeExplorer(trades, **span)))
+    widget.shows_problem(
+        explorer_error(lambda: lab.widgets.FeeExplorer(trades, **span))
+    )
+    widget.shows("From 2022-12-02 is after Before 1999-01-01")
     widget.shows_no_picture()
     widget.enter("Before", "")
     widget.choose("Figure", "Fees by token")
@@ -273,7 +276,9 @@ def test_fill_explorer(place, trades):
     widget.choose("Prices within", "a day")
     bought = trades[trades["side"] == "BUY"]
     pool = bought[bought["fill_type"] == "amm"]
-    widget.shows_problem(error_of(lambda: lab.figures.price_gaps(pool, tolerance="1d")))
+    widget.shows_problem(
+        explorer_error(lambda: lab.figures.price_gaps(pool, tolerance="1d"))
+    )
     widget.shows_no_picture()
     widget.choose("Fills", "both")
     widget.shows_no_problem()
@@ -290,6 +295,11 @@ def error_of(call):
     with pytest.raises(lab.LabError) as refused:
         call()
     return str(refused.value)
+
+
+def explorer_error(call):
+    """Return the message as an explorer words it."""
+    return worded(error_of(call), views.ON_PAGE)
 
 
 def on_page(call):

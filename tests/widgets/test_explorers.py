@@ -295,9 +295,18 @@ def test_a_figure_that_cannot_be_drawn_leaves_the_table(trades):
     page = OnPage(FillExplorer(trades, figure="price_gaps", tolerance="1d"))
     assert page.figure
     page.enter("Fills", "amm")
-    assert "price_gaps" in page.problem
+    assert page.problem.startswith("This figure cannot be drawn: no fill has an")
     assert page.figure is None
     assert page.table.frame.equals(page.widget.table)
+
+
+def test_errors_name_the_controls(trades):
+    page = OnPage(FeeExplorer(trades)).enter("From", dt.date(2022, 3, 2))
+    page.enter("Before", dt.date(2022, 3, 1))
+    said = "From 2022-03-02 is after Before 2022-03-01, so nothing is between them. Swap them."
+    assert page.problem == said
+    page.enter("Before", None).enter("From", None).enter("Figure", "fee_tiers")
+    assert page.problem == ""
 
 
 @pytest.mark.parametrize("source", [None, 10083, "client"])

@@ -640,6 +640,7 @@ def test_the_wizard_signs_with_a_typed_key_and_goes_back(setup):
     [
         ("Valid for", "2 hours", "Valid for '2 hours': expected a duration", "2h"),
         ("Valid for", "", "Valid for '': expected a duration above zero", "30d"),
+        ("Fee in", "", "Fee in '' names no token. Give a symbol", "LRC"),
         ("Account", "1234x", "Account '1234x' is not a valid account id", ACCOUNT),
     ],
 )
@@ -669,7 +670,8 @@ def test_code_replaces_a_refused_entry(setup):
 
 
 @pytest.mark.parametrize(
-    ("label", "entry"), [("Max fee", "abc"), ("Max fee", "-1"), ("Fee in", "DOGE")]
+    ("label", "entry"),
+    [("Max fee", "abc"), ("Max fee", "-1"), ("Max fee", "1e12"), ("Fee in", "DOGE")],
 )
 def test_errors_name_what_is_on_the_page(setup, label, entry):
     page = OnPage(KeyUpdateWizard(setup.client, account=ACCOUNT))

@@ -198,6 +198,12 @@ def test_a_row_chooses_the_market_and_follows_it(page):
     assert page.table.chosen == 0
     page.enter("Amount", "1,5")
     assert "is not a valid amount" in page.text
+    # As the limits beside it are written.
+    page.enter("Amount", "2,000,000")
+    assert (
+        "Amount '2,000,000' is not a valid amount. Give units of the token without commas"
+        in page.text
+    )
     assert page.problem == ""
 
 
