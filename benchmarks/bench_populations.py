@@ -22,11 +22,17 @@ MOST_WRONG = 8
 MOST_WRONG_WITH_FEW = 11
 FEW = 12
 POWERS = (5, 10)
+# So many draws are asked about at once, which is faster.
+TOGETHER = 50
 
 
 def rates_of(kind: str, draws: int) -> dict[str, object]:
     """Return what the verdicts and intervals of one kind were like, in percent of its draws."""
-    found = pd.DataFrame(compared(kind, seed) for seed in range(draws))
+    seeds = range(draws)
+    found = pd.concat(
+        compared(kind, *seeds[start : start + TOGETHER])
+        for start in range(0, draws, TOGETHER)
+    )
     known = found.dropna(subset=["low_bps"])
     holds = (known["low_bps"] <= 1e-9) & (known["high_bps"] >= -1e-9)
     rates = {

@@ -58,8 +58,9 @@ FEES_BPS = {
 # The taker fee of every tier if both tokens are stable coins.
 STABLE_FEE_BPS = 4
 
-# The width of makers' quotes, by the venue that is to be cheaper for users by at least 5 basis points, or by none.
-SPREAD_PERCENT = {"pool": 520, "neither": 260, "book": 25}
+# The width of makers' quotes, by the venue that is to be cheaper for users, by 5 basis points (the pool) or by 14 (the
+# book).
+SPREAD_PERCENT = {"pool": 520, "neither": 380, "book": 25}
 # An arbitrageur is at most 2**14 ms ahead of the order before which it acts.
 DELAY_BITS = 14
 # At each event so many other pools are checked, and brought back if they are so far outside their band.
@@ -105,7 +106,10 @@ STORAGE_STEP = 2
 
 
 class Taker(NamedTuple):
-    """An account that takes liquidity: its fills in a year, usual order, tier from each day, and habits."""
+    """An account that takes liquidity: its fills in a year, usual order, tier from each day, and habits.
+
+    Where `others` trade as it does, the fills are those of all of them.
+    """
 
     id: int
     fills: int
@@ -115,6 +119,12 @@ class Taker(NamedTuple):
     swaps: int = 14
     limits: int = 0
     """Of 16 orders, these go to the pool and to the book unseen; the rest go to the better venue."""
+    others: tuple[int, ...] = ()
+
+    @property
+    def accounts(self) -> tuple[int, ...]:
+        """It and the others that trade as it does."""
+        return (self.id, *self.others)
 
 
 class Arbitrageur(NamedTuple):
@@ -195,7 +205,8 @@ class _Order(NamedTuple):
 class Simulation:
     """One run of the exchange: its pools and books as they are now, and the fills so far.
 
-    Every random bit comes from one generator, so the order of draws is part of what a seed means.
+    Every random bit of a trade comes from one generator, so the order of draws is part of what a seed means. Which of
+    the accounts that trade alike it belongs to comes from another.
     """
 
     def __init__(
@@ -215,13 +226,16 @@ class Simulation:
             spreads.append((moment, SPREAD_PERCENT[other]))
         self._book_arbitrage = book_arbitrage
         self._bits = random.Random(seed).getrandbits
+        self._who = random.Random(seed).getrandbits
         self._name = f"synthetic exchange {seed} order "
         self._takers = TAKERS
         if drawn_accounts:
-            # Each does all year as one of the list does, drawn with replacement.
+            # Each does all year as one of the list does, drawn with replacement; accounts that trade alike by the
+            # list are drawn one by one.
+            alone = _alone()
             self._takers = tuple(
-                TAKERS[_random_below(self._bits, len(TAKERS))]._replace(id=taker.id)
-                for taker in TAKERS
+                alone[_random_below(self._bits, len(alone))]._replace(id=taker.id)
+                for taker in alone
             )
         self.latent = LatentPrices(self._bits, START, DAYS)
         self._pools = {
@@ -355,18 +369,19 @@ class Simulation:
         pool = self._pools.get(market.name)
         book = self._books.get(market.name)
         size = self._order_size(taker, market, prices[0], pool)
+        who = _random_below(self._who, len(taker.accounts))
         order = _Order(
             market,
             bool(self._bits(1)),
             size,
-            taker.id,
+            taker.accounts[who],
             _tier(taker.tiers, self._now),
         )
         # Some of 16 orders go to the pool unseen, some go to the book, and the rest go to the better venue.
         habit = self._bits(4)
         matches: list[Match] = []
         if book is not None and (pool is None or habit >= taker.swaps):
-            matches = book.match(self._now, order.buys, size, taker.id, prices)
+            matches = book.match(self._now, order.buys, size, order.taker, prices)
             matches = matches[: self._fills_left[taker.id]]
         if pool is not None:
             quote = pool.quote_for(order.buys, size)
@@ -545,6 +560,15 @@ def _trading_times(bits: RandomBits, count: int) -> list[int]:
             times.append(min(at, DAYS * DAY - 1))
             at += _random_below(bits, BURST_PAUSE_MS) + 1
     return sorted(times[:count])
+
+
+def _alone() -> list[Taker]:
+    """Return a taker for each account, where several trade alike with as many fills each."""
+    return [
+        taker._replace(id=account, fills=taker.fills // len(taker.accounts), others=())
+        for taker in TAKERS
+        for account in taker.accounts
+    ]
 
 
 def _makers(name: str) -> tuple[int, ...]:

@@ -75,10 +75,10 @@ class World:
     seed : int
         Seed of the year; the same seed gives the same bytes everywhere.
     size : float
-        Scale of the number of trades, from 0.001 to 50, in steps of 0.001; 1 gives 25 accounts with 40 to
+        Scale of the number of trades, from 0.001 to 50, in steps of 0.001; 1 gives 64 accounts with 40 to
         20,000 trades.
     cheaper : {'pool', 'book', 'neither'}
-        The cheaper venue for users: all in, for fills of the same market, side and size, weighted by value.
+        The cheaper venue for users: all in, for orders of the same market, side, size and week.
         Arbitrageurs are not users: the pool is always worth their while.
     book_arbitrage : bool
         Whether arbitrageurs also take the book: quotes that makers left behind a moving price, where they are
@@ -99,7 +99,7 @@ class World:
     --------
     >>> world = World(seed=1, size=0.01)
     >>> world.name, len(world.accounts)
-    ('synthetic world, seed 1, size 0.01', 25)
+    ('synthetic world, seed 1, size 0.01', 64)
     >>> World(size=0.01, switched=("2022-07-01", "book")).name
     'synthetic world, seed 1, size 0.01, from 2022-07-01 cheaper book'
     """
@@ -175,7 +175,11 @@ class World:
     @property
     def accounts(self) -> list[int]:
         """User accounts that trade, takers first; the accounts of pools are in `pools`."""
-        takers = [taker.id for taker in TAKERS] + self.arbitrageurs
+        users = [taker.id for taker in TAKERS]
+        # Those that trade as one of the users follow after all of them, so that the list begins with the busiest.
+        for taker in TAKERS:
+            users += taker.others
+        takers = users + self.arbitrageurs
         return takers + [maker.id for maker in MAKERS if maker.id not in takers]
 
     @property

@@ -122,7 +122,7 @@ class Client:
     --------
     >>> lab.connect()
     Embedded relayer: synthetic world, seed 1. Nothing here is real market data.
-    Client(synthetic world, seed 1, 25 accounts)
+    Client(synthetic world, seed 1, 64 accounts)
     """
 
     def __init__(

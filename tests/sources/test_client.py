@@ -48,7 +48,7 @@ def test_the_embedded_relayer_says_what_it_is(capsys):
         said
         == "Embedded relayer: synthetic world, seed 1. Nothing here is real market data.\n"
     )
-    assert repr(client) == "Client(synthetic world, seed 1, 25 accounts)"
+    assert repr(client) == "Client(synthetic world, seed 1, 64 accounts)"
     assert client.accounts is not None
     assert ACCOUNT in client.accounts
 
@@ -380,7 +380,7 @@ def test_frames_are_the_caller_s_own(client):
 def test_a_notebook_shows_a_client_in_two_lines():
     shown = lab.connect()._repr_html_()
     assert "synthetic world, seed 1" in shown
-    assert "25 accounts, such as 58344" in shown
+    assert "64 accounts, such as 58344" in shown
     assert "Synthetic data." in shown
     odd = lab.Client(
         Transport("https://a.example", api_key="KEY-abc"), source="<b>odd</b>"

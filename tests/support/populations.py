@@ -182,6 +182,92 @@ def same_cost(rng: Rng) -> Orders:
     return drawn(rng, 600, cost=np.full(600, 7.3))
 
 
+def stale_spells(rng: Rng) -> Orders:
+    """The outside price is off for days on end, and venues are used in turns of about two days."""
+    orders = drawn(rng, 1500)
+    day = (orders.ms - START) // DAY
+    # An autoregression of first order: half of an error is left after two days.
+    errors = np.zeros(60)
+    for today in range(1, 60):
+        errors[today] = 0.7 * errors[today - 1] + rng.normal(0, 8)
+    turns = np.cumsum(rng.random(60) < 0.5) % 2
+    is_usual = rng.random(1500) < 0.8
+    sign = np.where(orders.is_buy, 1, -1)
+    return orders._replace(
+        is_pool=np.where(is_usual, turns[day] == 1, turns[day] == 0),
+        cost=orders.cost + sign * errors[day],
+    )
+
+
+def larger_at_the_pool(rng: Rng) -> Orders:
+    """The pool has larger orders, by half a standard deviation, and larger orders cost more."""
+    orders = drawn(rng, 1500)
+    size = orders.size * np.exp(0.25 * np.where(orders.is_pool, 1, -1))
+    cost = 3 * np.log(size) + rng.normal(0, 5, 1500)
+    return orders._replace(size=size, cost=cost)
+
+
+def coming_and_going(rng: Rng) -> Orders:
+    """Accounts that differ come for three weeks and go, most with a favourite venue."""
+    account = rng.integers(60, size=1800)
+    came = rng.uniform(0, 67, 60)[account]
+    tastes = rng.beta(0.5, 0.5, 60)[account]
+    ms = START + ((came + rng.uniform(0, 21, 1800)) * DAY).astype(np.int64)
+    cost = rng.normal(15, 8, 60)[account] + rng.normal(0, 5, 1800)
+    is_pool = rng.random(1800) < tastes
+    return drawn(rng, 1800, ms=ms, account=account, is_pool=is_pool, cost=cost)
+
+
+def costly_days(rng: Rng, moved: float) -> Orders:
+    """On one day of ten everything costs 40 basis points more; the pool's share of orders rises on such days."""
+    orders = drawn(rng, 1500)
+    day = (orders.ms - START) // DAY
+    is_costly = (rng.random(60) < 0.1)[day]
+    is_pool = rng.random(1500) < 0.4 + moved * is_costly
+    return orders._replace(is_pool=is_pool, cost=orders.cost + 40 * is_costly)
+
+
+def whale_at_each(rng: Rng) -> Orders:
+    """At each venue one account, which pays as it pays, has 60 % of the value."""
+    orders = drawn(rng, 1500)
+    account = np.where(orders.is_pool, orders.account // 2, 30 + orders.account // 2)
+    size = orders.size.copy()
+    for whale_of in (0, 30):
+        is_whale = account == whale_of
+        is_venue = orders.is_pool == (whale_of == 0)
+        rest = size[is_venue & ~is_whale].sum()
+        size[is_whale] *= 1.5 * rest / size[is_whale].sum()
+    cost = rng.normal(15, 10, 60)[account] + rng.normal(0, 5, 1500)
+    return orders._replace(account=account, size=size, cost=cost)
+
+
+def ticks(rng: Rng) -> Orders:
+    """Prices come in ticks of 20 basis points, so that most orders cost 0, 20 or 40."""
+    orders = drawn(rng, 1500)
+    # Rounded at random to one of the ticks around it, which leaves the mean as it is.
+    cost = 20 * np.floor(orders.cost / 20 + rng.random(1500))
+    return orders._replace(cost=cost)
+
+
+def mishaps(rng: Rng) -> Orders:
+    """One order of fifty costs 100 basis points more on the book, and at the pool every order costs two more."""
+    orders = drawn(rng, 1500)
+    is_mishap = rng.random(1500) < 0.02
+    return orders._replace(
+        cost=orders.cost + np.where(orders.is_pool, 2, 100 * is_mishap)
+    )
+
+
+def large_late(rng: Rng) -> Orders:
+    """Trading doubles every ten days, and costs follow a random walk by day."""
+    ms = START + (60 * DAY * (1 + np.log2(rng.uniform(2.0**-6, 1, 1500)) / 6)).astype(
+        np.int64
+    )
+    level = np.cumsum(rng.normal(0, 3, 60))
+    cost = 15 + level[(ms - START) // DAY] + rng.normal(0, 5, 1500)
+    return drawn(rng, 1500, ms=ms, cost=cost)
+
+
 KINDS: dict[str, Callable[[Rng], Orders]] = {
     "10 accounts, one venue each": lambda rng: each_at_one_venue(rng, 10),
     "30 accounts, one venue each": lambda rng: each_at_one_venue(rng, 30),
@@ -202,11 +288,38 @@ KINDS: dict[str, Callable[[Rng], Orders]] = {
     "no arbitrage": no_arbitrage,
     "frozen feed": frozen_feed,
     "same cost": same_cost,
+    # These kinds were written before their author had read the method.
+    "stale spells": stale_spells,
+    "larger at the pool": larger_at_the_pool,
+    "coming and going": coming_and_going,
+    "costly days": lambda rng: costly_days(rng, 0),
+    "costly days, more at the pool, matched by day": lambda rng: costly_days(rng, 0.4),
+    "one large account at each venue": whale_at_each,
+    "ticks": ticks,
+    "mishaps on the book": mishaps,
+    "large late": large_late,
+}
+
+# How a kind is compared where the default does not hold equal what differs between the venues.
+HOW = {
+    "costly days, more at the pool, matched by day": {
+        "match": ("market", "side", "size", "day")
+    },
 }
 
 
-def population(kind: str, seed: int, dearer: float = 0) -> Drawn:
-    """Return the fills of a drawn population, and outside prices, which are 1 at each minute that they need."""
+def population(kind: str, *seeds: int, dearer: float = 0) -> Drawn:
+    """Return the fills of drawn populations, and outside prices, which are 1 at each minute that they need.
+
+    Each draw has accounts, orders and markets of its own, and its seed in the column ``draw``.
+    """
+    parts = [_population(kind, seed, dearer) for seed in seeds]
+    trades = pd.concat([part.trades for part in parts], ignore_index=True)
+    prices = pd.concat([part.prices for part in parts], ignore_index=True)
+    return Drawn(trades.assign(trade_id=np.arange(len(trades))), prices)
+
+
+def _population(kind: str, seed: int, dearer: float) -> Drawn:
     orders = KINDS[kind](np.random.default_rng(seed))
     each = np.repeat(np.arange(len(orders.ms)), orders.parts)
     first = np.cumsum(orders.parts) - orders.parts
@@ -215,15 +328,14 @@ def population(kind: str, seed: int, dearer: float = 0) -> Drawn:
         values[each] for values in orders
     )
     worse = np.where(is_buy, 1, -1) * (cost + dearer * is_pool) / 10_000
-    count = len(each)
+    base = [f"{name.partition('-')[0]}{seed}" for name in market]
     trades = pd.DataFrame(
         {
             "created_at": pd.to_datetime(ms + part, unit="ms", utc=True),
-            "trade_id": np.arange(count),
-            "account_id": 10_000 + account,
-            "order_hash": [f"0x{one + 1:064x}" for one in each],
-            "market": market,
-            "base": [name.partition("-")[0] for name in market],
+            "account_id": 10_000 * (1 + seed) + account,
+            "order_hash": [f"0x{seed:032x}{one + 1:032x}" for one in each],
+            "market": [f"{one}-USDC" for one in base],
+            "base": base,
             "quote": "USDC",
             "side": np.where(is_buy, "BUY", "SELL"),
             "fill_type": np.where(is_pool, "amm", "dex"),
@@ -234,10 +346,9 @@ def population(kind: str, seed: int, dearer: float = 0) -> Drawn:
             "fee": _amounts(
                 np.where(is_buy, 1, 1 + worse) * size / parts * FEE_BPS / 10_000
             ),
-            "fee_token": np.where(
-                is_buy, [name.partition("-")[0] for name in market], "USDC"
-            ),
+            "fee_token": np.where(is_buy, base, "USDC"),
             "fee_bps": float(FEE_BPS),
+            "draw": seed,
         }
     )
     minutes = np.unique(np.concatenate([ms // MINUTE, ms // MINUTE + 1]))
@@ -245,18 +356,19 @@ def population(kind: str, seed: int, dearer: float = 0) -> Drawn:
         pd.DataFrame(
             {"created_at": pd.to_datetime(minutes, unit="m", utc=True)}
         ).assign(market=name, price=_amounts(np.ones(len(minutes))))
-        for name in np.unique(market)
+        for name in trades["market"].unique()
     )
     return Drawn(trades, prices)
 
 
-def compared(kind: str, seed: int, dearer: float = 0, **how: Any) -> pd.Series:
-    """Return what `compare_venues` finds in a drawn population, users alone where `with_flow` is to tell them."""
-    trades, prices = population(kind, seed, dearer)
+def compared(kind: str, *seeds: int, dearer: float = 0, **how: Any) -> pd.DataFrame:
+    """Return what `compare_venues` finds in each draw, users alone where `with_flow` is to tell them."""
+    trades, prices = population(kind, *seeds, dearer=dearer)
+    how = HOW.get(kind, {}) | how
     if kind == "no arbitrage":
         trades = lab.research.with_flow(trades, prices)
         trades = trades[trades["flow"] == "user"]
-    return lab.fills.compare_venues(trades, prices, **how).iloc[0]
+    return lab.fills.compare_venues(trades, prices, by="draw", **how)
 
 
 def _amounts(values: np.ndarray) -> Any:

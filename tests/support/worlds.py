@@ -3,7 +3,7 @@
 import json
 import random
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from decimal import Decimal
 from fractions import Fraction
 from typing import Any, NamedTuple
@@ -164,70 +164,6 @@ def true_costs(world: World) -> list[Cost]:
 def of_users(world: World, costs: Iterable[Cost]) -> list[Cost]:
     """Select the costs of takers that do not arbitrage."""
     return [cost for cost in costs if cost.fill.taker not in world.arbitrageurs]
-
-
-def size_classes(costs: Iterable[Cost]) -> dict[int, int]:
-    """Return the quintile of each fill's size in its market, by id."""
-    sizes: dict[str, list[tuple[int, int]]] = defaultdict(list)
-    for cost in costs:
-        sizes[cost.fill.market].append((cost.fill.size, cost.fill.id))
-    classes = {}
-    for some in sizes.values():
-        ordered = sorted(size for size, _ in some)
-        first = {size: place for place, size in reversed(list(enumerate(ordered)))}
-        classes |= {number: first[size] * 5 // len(some) for size, number in some}
-    return classes
-
-
-# What a cell weighs in each estimand of `compare_venues`, by the column of its answer: dollars at the pool, on the book.
-WEIGHTS: dict[str, Callable[[float, float], float]] = {
-    "difference_bps": lambda pool, book: pool + book,
-    "overlap_bps": lambda pool, book: pool * book / (pool + book),
-    "pool_weighted_bps": lambda pool, book: pool,
-    "book_weighted_bps": lambda pool, book: book,
-}
-
-
-def true_differences(
-    costs: Iterable[Cost],
-    classes: dict[int, int],
-    by: Callable[[Fill], Any] = lambda fill: None,
-) -> dict[Any, dict[str, float]]:
-    """Return the pool's true cost minus the book's in each group, over cells in which both have fills, by estimand."""
-    cells: dict[Any, dict[str, list[Cost]]] = defaultdict(
-        lambda: {"amm": [], "dex": []}
-    )
-    for cost in costs:
-        fill = cost.fill
-        cells[by(fill), fill.market, fill.side, classes[fill.id]][fill.venue].append(
-            cost
-        )
-    weights: dict[Any, dict[str, float]] = defaultdict(lambda: defaultdict(float))
-    sums: dict[Any, dict[str, float]] = defaultdict(lambda: defaultdict(float))
-    for (group, *_), at in cells.items():
-        if all(at.values()):
-            values = [sum(cost.dollars for cost in some) for some in at.values()]
-            paid = [
-                sum(cost.dollars * cost.bps for cost in some) for some in at.values()
-            ]
-            gap = paid[0] / values[0] - paid[1] / values[1]
-            for name, weight in WEIGHTS.items():
-                weights[group][name] += weight(*values)
-                sums[group][name] += weight(*values) * gap
-    return {
-        group: {name: total / weights[group][name] for name, total in some.items()}
-        for group, some in sums.items()
-    }
-
-
-def true_difference(
-    costs: Iterable[Cost],
-    classes: dict[int, int],
-    by: Callable[[Fill], Any] = lambda fill: None,
-) -> dict[Any, float]:
-    """Return the pool's true cost minus the book's in each group, each cell weighing the value of all its fills."""
-    found = true_differences(costs, classes, by)
-    return {group: some["difference_bps"] for group, some in found.items()}
 
 
 def true_orders(costs: Iterable[Cost]) -> pd.DataFrame:
