@@ -207,10 +207,8 @@ def cost_curves(
         )
         curve["cost_bps"] = fit.estimates(design)
         reach = np.full(len(sizes), np.nan)
-        for level, clusters, covariance in errors_of:
-            one = fit.errors(design, covariance, more) * student(
-                intervals, clusters - 1
-            )
+        for level, clusters, freedom, covariance in errors_of:
+            one = fit.errors(design, covariance, more) * student(intervals, freedom)
             is_wider = ~(one <= reach)
             reach[is_wider] = one[is_wider]
             curve.loc[is_wider, "cluster"] = level
@@ -359,17 +357,26 @@ def _cells_with_curves(found: pd.DataFrame) -> pd.DataFrame:
 
 def _errors(
     fit: CostFit, parts: pd.DataFrame, cluster: str | None
-) -> list[tuple[str, int, np.ndarray]]:
-    """Return the levels with enough clusters: each with how many the venue with fewer has, and the covariance."""
+) -> list[tuple[str, int, int, np.ndarray]]:
+    """Return the levels with enough clusters.
+
+    Each has the number of clusters at the venue with fewer, the degrees of freedom, and the covariance.
+    """
     numbers = parts.groupby(["level", "fill_type"])["cluster"].nunique()
     fewest = numbers.groupby("level").min()
-    accounts = parts.loc[parts["level"] == "account", "cluster"].nunique()
+    of_level = dict(list(parts.groupby("level")))
+    every = parts.groupby("level")["cluster"].nunique()
     # A few accounts cannot speak for others; one speaks for itself.
-    if cluster is None and accounts > 1 and fewest["account"] < LEAST_CLUSTERS:
+    if cluster is None and every["account"] > 1 and fewest["account"] < LEAST_CLUSTERS:
         return []
     wanted = [cluster] if cluster else LEVELS
     return [
-        (level, int(fewest[level]), fit.jackknife(parts[parts["level"] == level]))
+        (
+            level,
+            int(fewest[level]),
+            int(every[level]) - 1,
+            fit.jackknife(of_level[level]),
+        )
         for level in wanted
         if fewest.get(level, 0) >= LEAST_CLUSTERS
     ]

@@ -8,6 +8,7 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 from fills.test_compare_venues import closes_after, orders_of
+from support.optional import thorough
 from support.worlds import true_prices, users_of, values_of
 
 import loopring_lab as lab
@@ -62,15 +63,7 @@ def cardinal(steps: Any, knots: np.ndarray) -> np.ndarray:
 
 
 @pytest.mark.filterwarnings("ignore")  # of pandas, about what pyfixest does with it
-@pytest.mark.parametrize(
-    "cluster",
-    [
-        "week",
-        # Errors by day and by account differ by up to 3 % from pyfixest's; which is right is not known yet.
-        pytest.param("day", marks=[pytest.mark.thorough, pytest.mark.xfail]),
-        pytest.param("account", marks=[pytest.mark.thorough, pytest.mark.xfail]),
-    ],
-)
+@pytest.mark.parametrize("cluster", ["week", "account", thorough("day")])
 def test_a_regression_of_single_orders_gives_the_same_difference_and_error(
     trades, marks, orders, cluster
 ):
