@@ -293,17 +293,14 @@ def test_where_weights_decide_the_sign_the_verdict_is_undecided():
 @pytest.mark.parametrize("cheaper", ["book", *map(thorough, ("pool", "neither"))])
 def test_among_users_the_cheaper_venue_is_found(cheaper):
     """Prices are those of an outside market, and users are told by what accounts gain."""
-    world = World(seed=2, size=0.1, cheaper=cheaper)
+    world = World(seed=3, size=0.1, cheaper=cheaper)
     trades = trades_of(world)
     marks = minute_marks(world, world.fills, [MINUTE])
     known = lab.research.with_flow(trades, marks)
     users = known[known["flow"] == "user"]
     answer = lab.fills.compare_venues(users, marks)
-    assert answer["verdict"].item() in (cheaper, "undecided")
-    # Few accounts leave users in general undecided; about these accounts, weeks say more.
-    if cheaper == "book":
-        of_these = lab.fills.compare_venues(users, marks, cluster="week")
-        assert of_these["verdict"].item() == "book"
+    expected = "undecided" if cheaper == "neither" else cheaper
+    assert answer["verdict"].item() == expected
     own = lab.fills.compare_venues(trades)
     assert own["reference"].item() == "own trades"
     assert "trades as reference pull the difference towards 0" in repr(lab.show(own))
