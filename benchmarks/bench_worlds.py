@@ -29,7 +29,7 @@ import loopring_lab as lab
 from loopring_lab.relayer import World
 
 CHEAPER = ("pool", "book", "neither")
-SIZE = 0.4
+SIZE = 0.2
 FIRST_SEED = 9101
 ALL = "all markets"
 

@@ -163,6 +163,8 @@ def compare_venues(
     -----
     The interval is that of a cluster jackknife (CRV3) with Student's t, see `engine.clusters`; a cell that loses a
     venue without a cluster drops out. A verdict needs an interval without 0, and one sign of all three differences.
+    What changes within a week, and moves both costs and the choice of a venue, such as days with a high price of gas,
+    is not held equal by default: match ``day`` in place of ``week`` then.
 
     Trades of this exchange as reference, also in `prices`, carry the cost of their own venue: the interval covers
     sampling only, and the difference is pulled towards 0, at times beyond it. A verdict then needs an interval that is
