@@ -1,7 +1,6 @@
 """Workers of Spark that cannot answer are found before any of them starts."""
 
 import sys
-from pathlib import Path
 
 import pytest
 from support.drawn_trades import drawn
@@ -12,32 +11,37 @@ from loopring_lab.errors import LabError
 
 # Starting Spark takes half a minute.
 pytestmark = pytest.mark.thorough
-PYTHON = "python.exe" if sys.platform == "win32" else "python3"
+
+VERSION = "{}.{}".format(*sys.version_info)
+# What another Python says when it is asked for this package and its version, and what is said of it.
+PYTHONS = {
+    "not there": (None, "which is not there"),
+    "without the package": ("exit 1", "which cannot import loopring_lab"),
+    "another version": ("echo 3 9", f"which is not Python {VERSION} as here"),
+}
 
 
-@pytest.fixture
-def context():
-    return spark_session().sparkContext
-
-
-@pytest.mark.parametrize(
-    ("python", "reason"),
-    [
-        (str(Path(sys.base_prefix) / "bin" / PYTHON), "which cannot import loopring_"),
-        ("python-of-nobody", "which is not there"),
-    ],
-)
+@pytest.mark.parametrize("case", PYTHONS)
 def test_a_python_that_cannot_answer_is_named_with_the_one_that_can(
-    context, monkeypatch, python, reason
+    tmp_path, monkeypatch, case
 ):
     """Without PYSPARK_PYTHON, workers run the first python3 of the PATH, and die one by one where that is another."""
+    says, reason = PYTHONS[case]
+    python = tmp_path / "python3"
+    if says is not None:
+        python.write_text(f"#!/bin/sh\n{says}\n", encoding="utf-8")
+        python.chmod(0o755)
     trades = on("spark", drawn(1))
-    monkeypatch.setattr(context, "pythonExec", python)
-    with pytest.raises(LabError) as refused:
-        lab.fees.summary(trades, by="market")
-    assert f"would run {python!r}, {reason}" in str(refused.value)
+    context = spark_session().sparkContext
+    with monkeypatch.context() as patched:
+        patched.setattr(context, "pythonExec", str(python))
+        with pytest.raises(LabError) as refused:
+            lab.fees.summary(trades, by="market")
+    assert f"would run {str(python)!r}, {reason}" in str(refused.value)
     assert f"os.environ['PYSPARK_PYTHON'] = {sys.executable!r}" in str(refused.value)
-    monkeypatch.setattr(context, "pythonExec", sys.executable)
-    assert_same(
-        lab.fees.summary(trades, by="market"), lab.fees.summary(drawn(1), by="market")
-    )
+
+
+def test_one_that_can_is_asked():
+    trades = drawn(1)
+    found = lab.fees.summary(on("spark", trades), by="market")
+    assert_same(found, lab.fees.summary(trades, by="market"))
