@@ -198,7 +198,8 @@ def held_identities(file: StoredFile, key: HistoryKey) -> tuple[set[int], int]:
     with file.reading() as connection:
         rows = connection.sql(IDENTITIES, params=list(key)).to_arrow_table()
         [(gone,)] = connection.execute(GONE, list(key)).fetchall()
-    return set(hash_identities(*rows.columns)), gone
+    columns = [column.combine_chunks() for column in rows.columns]
+    return set(hash_identities(*columns)), gone
 
 
 def store_count(connection: duckdb.DuckDBPyConnection, record: SyncRecord) -> None:
