@@ -17,6 +17,7 @@ ROOT = Path(__file__).parents[1]
 NAMED_ELSEWHERE = {
     "Store.import_files": "Store.report",
     "Store.sync": "Store.report",
+    "Archive.delete": "Archive.report",
     "Archive.import_pages": "Archive.report",
     "Archive.import_blocks": "Archive.report",
 }
