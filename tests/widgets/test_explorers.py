@@ -442,7 +442,7 @@ def test_an_account_that_is_taken_away_leaves_nothing(client):
 def test_a_wrong_account_is_said_in_place_and_stays_to_be_fixed(client):
     page = OnPage(FeeExplorer(client, account=ACCOUNT)).wait()
     page.enter("Account", "1oo83")
-    assert "account='1oo83' is not a valid account id" in page.problem
+    assert "Account '1oo83' is not a valid account id" in page.problem
     assert page.control("Account").value == "1oo83"
     assert page.widget.account == ACCOUNT
     assert "there is no account 2." in page.enter("Account", "2").problem
