@@ -9,14 +9,19 @@ from pathlib import Path
 
 import duckdb
 import pytest
+from support.settled_world import SUBMISSION
 
 import loopring_lab as lab
 from loopring_lab.archive.schema import KIND as ARCHIVE
+from loopring_lab.relayer.chain import Chain
 from loopring_lab.rollup.block_file import KIND as BLOCKS
 
 KEPT = Path(__file__).parent / "kept"
 TRADES = "SELECT trade_id, size, price, notional, fee, verbatim FROM rows ORDER BY ALL"
 DATA = "SELECT sha256, data FROM blocks ORDER BY ALL"
+EVENTS = """SELECT exchange, block_id, merkle_root, public_data_hash, l1_block, transaction_hash, log_index
+FROM events, source
+ORDER BY block_id"""
 
 
 def unpacked(name: str, folder: Path) -> Path:
@@ -29,6 +34,27 @@ def asked(path: Path, query: str) -> list[tuple]:
     """Ask DuckDB alone, which knows nothing of formats."""
     with duckdb.connect(path, read_only=True) as connection:
         return connection.execute(query).fetchall()
+
+
+def chain_of(path: Path) -> Chain:
+    """Return the chain that a kept store was read from, as its events tell it: the world has changed since then."""
+    logs = [
+        {
+            "address": exchange,
+            "topics": [SUBMISSION, f"0x{block:064x}"],
+            "data": f"0x{root.hex()}{data_hash.hex()}",
+            "blockNumber": hex(l1_block),
+            "blockHash": f"0x{l1_block:064x}",
+            "transactionHash": transaction,
+            "transactionIndex": "0x0",
+            "logIndex": hex(place),
+            "removed": False,
+        }
+        for exchange, block, root, data_hash, l1_block, transaction, place in asked(
+            path, EVENTS
+        )
+    ]
+    return Chain(logs, [])
 
 
 def test_a_file_of_each_format_is_kept():
@@ -64,8 +90,11 @@ def test_an_archive_of_a_former_version_is_read_written_and_copied(name, tmp_pat
 
 
 @pytest.mark.parametrize("name", ["blocks-1.duckdb"])
-def test_a_block_store_of_a_former_version_is_read_written_and_copied(name, tmp_path):
+def test_a_block_store_of_a_former_version_is_read_written_and_copied(
+    name, tmp_path, monkeypatch
+):
     path = unpacked(name, tmp_path)
+    chain = chain_of(path)
     blocks = asked(path, DATA)
     assert len(blocks) == 21
     store = lab.rollup.Store(path)
@@ -75,5 +104,6 @@ def test_a_block_store_of_a_former_version_is_read_written_and_copied(name, tmp_
     store.copy(tmp_path / "copy.duckdb")
     assert asked(tmp_path / "copy.duckdb", DATA) == blocks
 
+    monkeypatch.setattr("loopring_lab.relayer.chain.shipped_chain", lambda: chain)
     store.sync(to_block=11_153_000)
     assert asked(path, DATA) == blocks
