@@ -138,8 +138,8 @@ def markouts(
     >>> moved = lab.fills.markouts(trades, prices, ["1min", "1h"], by="fill_type")
     >>> moved[["fill_type", "horizon", "fills", "weighted_realized_bps"]]
       fill_type horizon  fills  weighted_realized_bps
-    0       amm    1min     56              30.558151
-    1       amm      1h     56              31.201130
+    0       amm    1min     56              30.557098
+    1       amm      1h     56              31.199076
     2       dex    1min     39              28.551897
     3       dex      1h     39              28.922472
     """

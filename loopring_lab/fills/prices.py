@@ -297,7 +297,7 @@ def all_in_cost(
     >>> costs = lab.fills.all_in_cost(trades, client.outside_prices(trades), by="fill_type")
     >>> costs[["fill_type", "fills", "weighted_all_in_bps", "low_all_in_bps", "high_all_in_bps"]]
       fill_type  fills  weighted_all_in_bps  low_all_in_bps  high_all_in_bps
-    0       amm     56            38.046671       31.382520        44.710821
+    0       amm     56            38.045630       31.383774        44.707485
     1       dex     44            30.418034       15.798776        45.037292
     """
     return cost_of(COSTS, trades, reference, tolerance, by, prices, intervals, cluster)

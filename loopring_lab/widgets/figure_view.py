@@ -66,7 +66,7 @@ class FigureView(HasSavedCopy, anywidget.AnyWidget):
     >>> trades = client.trades(account_id=10083, limit=100)
     >>> view = lab.show(lab.figures.volume(trades, quote="ETH"), interactive=True)
     >>> view
-    FigureView: Traded volume per day, ETH-quoted markets, 46 of 100 trades
+    FigureView: Traded volume per day, ETH-quoted markets, 46 of 100 fills
     >>> view.show(lab.figures.fee_tiers(trades))
     >>> view
     FigureView: Fills by fee tier, per day

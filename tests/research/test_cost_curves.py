@@ -288,5 +288,5 @@ def test_fills_of_unknown_takers_are_counted_in_a_note(trades, marks):
 
 def test_without_statsmodels_the_error_names_the_extra(trades, marks, monkeypatch):
     monkeypatch.setitem(sys.modules, "statsmodels.api", None)
-    with pytest.raises(LabError, match=r"pip install 'loopring-lab\[models\]'"):
+    with pytest.raises(LabError, match=r"pip install '\.\[models\]'"):
         lab.research.cost_curves(trades, marks)
