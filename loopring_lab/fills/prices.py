@@ -76,7 +76,7 @@ STILL = {
 -- prices that stand still for a day and more
 WITH marked AS (  -- prices, and whether each is another one than that before
     SELECT market, ms, price,
-        price IS DISTINCT FROM lag(price) OVER (PARTITION BY market ORDER BY ms) AS is_new
+        price IS DISTINCT FROM lag(price) OVER (PARTITION BY market ORDER BY ms, price) AS is_new
     FROM prices
     WHERE price > 0
 ),

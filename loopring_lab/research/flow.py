@@ -81,12 +81,12 @@ GROUP BY {group}"""
 # Steps of the question: what does that say of each row?
 CLASSES = f"""
 -- each order of a taker: arbitrage if the mean gain of the account's other orders is shown to be positive
-WITH taken AS (
+WITH taken AS (  -- each order of a taker once
     SELECT DISTINCT account_id, market, order_id
     FROM told
     WHERE told_role = 'taker'
 ),
-others AS (
+others AS (  -- number, mean and variance of the gains of the account's other orders
     SELECT t.market, t.order_id, t.account_id,
         orders - if(g.gain IS NULL, 0, 1) AS n,
         (a.gain - coalesce(g.gain, 0)::DOUBLE) / n AS mean,
