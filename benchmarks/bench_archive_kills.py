@@ -1,4 +1,4 @@
-"""Kill syncs and imports of trades, syncs and imports of blocks, 100 times each after a commit; cut the power 100 times.
+"""Kill syncs, imports, exports and copies of trades and of blocks, 100 times each; cut the power 100 times.
 
 Nothing that was acknowledged is lost, nothing is doubled. A power cut takes away what was not synced
 (`support/power_loss.py`). Run: python benchmarks/bench_archive_kills.py [name ...] [number]
@@ -16,7 +16,9 @@ from support.file_trials import cut_power_again_and_again
 from support.power_loss import compiled
 
 # Seconds from the first commit of a life to its kill, at most: so long that it often commits again.
-KINDS = {"syncs": 1.5, "page_imports": 1.5, "block_syncs": 1.5, "block_imports": 1.5}
+KINDS = dict.fromkeys(("syncs", "page_imports", "block_syncs", "block_imports"), 1.5)
+# For exports and copies: times as long as they take.
+KINDS |= {"exports": 1.2, "copies": 1.2, "block_copies": 1.2}
 
 
 def kills(name: str, number: int) -> None:

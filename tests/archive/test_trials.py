@@ -23,7 +23,16 @@ SECONDS, MEGABYTES = 5, 200
 
 @pytest.mark.thorough
 @pytest.mark.parametrize(
-    "kind", ["syncs", "page_imports", "block_syncs", "block_imports"]
+    "kind",
+    [
+        "syncs",
+        "page_imports",
+        "block_syncs",
+        "block_imports",
+        "exports",
+        "copies",
+        "block_copies",
+    ],
 )
 def test_killed_work_loses_and_doubles_nothing(tmp_path, kind):
     tally = getattr(kill_rig, kind)(tmp_path, kills=3, longest=0.5)

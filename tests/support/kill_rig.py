@@ -1,5 +1,7 @@
 """Kills work on a file at random moments after a commit: syncs and imports of trades, syncs and imports of blocks.
 
+Exports and copies are killed at any moment: they are there whole or not at all, and their source is as it was.
+
 Each life is a process of its own, forked from a host that has imported everything, so that it starts in
 milliseconds; relayer and chain run in other processes, and requests fail. A life notes the keys of what it has
 committed as soon as the commit has returned. After its death all of them must be in the file, once, and nothing
@@ -21,6 +23,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import pandas as pd
 import pyarrow as pa
 from support.archive_kills import PATIENCE, ask, check, hosted, say
 from support.child_output import wait
@@ -148,9 +151,29 @@ def import_blocks(path: Path, store: str):
     Archive(path).import_blocks(Store(store), progress=False)
 
 
+def export_trades(path: Path, archive: str):
+    Archive(archive).export(path)
+
+
+def copy_trades(path: Path, archive: str):
+    Archive(archive).copy(path)
+
+
+def copy_blocks(path: Path, store: str):
+    Store(store).copy(path)
+
+
 RUNS: dict[str, Callable[..., None]] = {
     one.__name__: one
-    for one in (sync_trades, import_trades, sync_blocks, import_blocks)
+    for one in (
+        sync_trades,
+        import_trades,
+        sync_blocks,
+        import_blocks,
+        export_trades,
+        copy_trades,
+        copy_blocks,
+    )
 }
 
 
@@ -187,10 +210,7 @@ def kill_again_and_again(
             if is_done:
                 finished += 1
             else:
-                os.kill(pid, signal.SIGKILL)
-                while Path("/proc", str(pid)).exists() or wait(process.stdout, 0.02):
-                    if wait(process.stdout, 0.02):
-                        say(process)
+                end(process, pid)
             commits = whole_lines(notes)
             every |= noted_keys(notes)
             notes.unlink(missing_ok=True)
@@ -221,6 +241,14 @@ def kill_again_and_again(
 def begin(process: subprocess.Popen[bytes], path: Path) -> int:
     process.stdin.write(f"{path}\n".encode())
     return int(say(process).split()[1])
+
+
+def end(process: subprocess.Popen[bytes], pid: int):
+    """Kill a life, and read what it has said."""
+    os.kill(pid, signal.SIGKILL)
+    while Path("/proc", str(pid)).exists() or wait(process.stdout, 0.02):
+        if wait(process.stdout, 0.02):
+            say(process)
 
 
 def whole_lines(notes: Path) -> list[str]:
@@ -345,10 +373,7 @@ def block_syncs(folder: Path, kills: int, longest: float, blocks: int = 1_000) -
         return kill_again_and_again(folder, work, kills, longest)
 
 
-def block_imports(
-    folder: Path, kills: int, longest: float, blocks: int = 1_000
-) -> Tally:
-    """Kill imports of blocks into an archive."""
+def stored_blocks(folder: Path, blocks: int) -> Path:
     with chain(blocks) as (_, url, _):
         store = folder / "store"
         for _ in range(20):
@@ -359,6 +384,14 @@ def block_imports(
             except LabError:
                 continue
             break
+    return store
+
+
+def block_imports(
+    folder: Path, kills: int, longest: float, blocks: int = 1_000
+) -> Tally:
+    """Kill imports of blocks into an archive."""
+    store = stored_blocks(folder, blocks)
     Archive(folder / "whole").import_blocks(Store(store), progress=False)
     whole = Archive(folder / "whole").trades()
     counts = "SELECT block_id, rows FROM blocks ORDER BY ALL"
@@ -375,3 +408,77 @@ def block_imports(
         compare,
     )
     return kill_again_and_again(folder, work, kills, longest)
+
+
+def kill_outputs(
+    run: str, source: Path, content: Callable[[Path], Any], kills: int, longest: float
+) -> Tally:
+    """Kill what makes a file or a folder of a source, within `longest` times as long as it takes undisturbed.
+
+    AssertionError where a part of it is left, or the source has changed.
+    """
+    dice = random.Random(1)
+    before = source.read_bytes()
+    truth = content(source)
+    folder = source.parent
+    finished = whole = 0
+    with hosted(f"host({run!r}, {str(source)!r})", "kill_rig") as process:
+        resume(process, folder / "first")
+        began = time.monotonic()
+        resume(process, folder / "undisturbed")
+        seconds = time.monotonic() - began
+        for number in range(kills):
+            target = folder / str(number) / "output"
+            pid = begin(process, target)
+            if lives_on(process, dice.uniform(0, longest) * seconds):
+                finished += 1
+            else:
+                end(process, pid)
+            if target.exists():
+                whole += 1
+            else:
+                # What a killed process leaves counts as abandoned after a minute.
+                for part in target.parent.glob("loopring-lab-*"):
+                    os.utime(part, (0, 0))
+                resume(process, target)
+                assert list(target.parent.iterdir()) == [target], "parts are left"
+            assert content(target) == truth
+            assert source.read_bytes() == before
+    return Tally(kills, finished, kills, whole, kills, kills, Counter())
+
+
+def stored_trades(folder: Path) -> Path:
+    path = folder / "source"
+    Archive(path).import_pages(
+        save(Ledger(10, 2_000), folder / "saved", source="ledger"), progress=False
+    )
+    return path
+
+
+def trades_of(path: Path) -> list[Any]:
+    """Return the trades of an archive, or of its export."""
+    if path.is_dir():
+        frame = pd.read_parquet(path)[["trade_id", "account_id", "size", "fee"]]
+    else:
+        assert Archive(path).verify().empty
+        frame = Archive(path).trades()[["trade_id", "account_id", "size", "fee"]]
+    return sorted(frame.astype(str).itertuples(index=False, name=None))
+
+
+def exports(folder: Path, kills: int, longest: float) -> Tally:
+    """Kill exports of an archive."""
+    return kill_outputs(
+        "export_trades", stored_trades(folder), trades_of, kills, longest
+    )
+
+
+def copies(folder: Path, kills: int, longest: float) -> Tally:
+    """Kill copies of an archive."""
+    return kill_outputs("copy_trades", stored_trades(folder), trades_of, kills, longest)
+
+
+def block_copies(folder: Path, kills: int, longest: float, blocks: int = 300) -> Tally:
+    """Kill copies of a store of blocks."""
+    return kill_outputs(
+        "copy_blocks", stored_blocks(folder, blocks), held_blocks, kills, longest
+    )
