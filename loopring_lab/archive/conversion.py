@@ -15,7 +15,7 @@ from loopring_lab import tables
 from loopring_lab.bounded import parse_integer
 from loopring_lab.engine import frames
 from loopring_lab.engine.kinds import portable
-from loopring_lab.errors import UnexpectedAnswer
+from loopring_lab.errors import DamagedArchive, UnexpectedAnswer
 from loopring_lab.tables import rows, wire
 from loopring_lab.tables.listings import MarketLookup
 from loopring_lab.tables.wire import HistoryKey
@@ -148,7 +148,13 @@ def to_frame(table: pa.Table, listing: ListingSnapshot) -> pd.DataFrame:
         names = pa.array(listed, pa.string())
         codes = pc.index_in(table[name], value_set=names)
         table = frames.replaced(table, name, codes.fill_null(-1))
-    moments = table["created_at"].cast(frames.TIMESTAMP)
+    try:
+        moments = table["created_at"].cast(frames.TIMESTAMP)
+    except pa.ArrowInvalid:
+        raise DamagedArchive(
+            "The archive holds times that are not whole milliseconds, which loopring-lab does not write. Use the file "
+            "that this one was made from, or fill a new one."
+        ) from None
     table = frames.replaced(table, "created_at", moments.cast(pa.int64()))
     typed = table.combine_chunks()
     if listing.is_of_blocks:

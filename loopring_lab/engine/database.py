@@ -96,12 +96,13 @@ FROM duckdb_functions()
 WHERE function_name LIKE 'duckdb%' AND function_type = 'table' AND len(parameters) = 0
 ORDER BY ALL
 """
-# Facts of a column, of a constraint and of a view that count, besides names. DuckDB prints the view of the file and
-# that of the schema alike.
+# Facts of a column, of a constraint, of a view and of a schema that count, besides names. DuckDB prints the view of the
+# file and that of the schema alike.
 COMPARED = {
     "duckdb_columns": ("column_index", "data_type", "is_nullable", "column_default", "is_generated"),
     "duckdb_constraints": ("constraint_type", "expression", "constraint_column_names"),
     "duckdb_views": ("sql",),
+    "duckdb_schemas": ("parent_schema",),
 }  # fmt: skip
 # The name of the folder of a copy that is not finished begins with this.
 UNFINISHED = "loopring-lab-copy-"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -70,15 +71,9 @@ CHAINS = {exchange.lower(): chain_id for chain_id, exchange in EXCHANGES.items()
 INPUT = "input"
 HASH = "hash"
 NUMBER = "blocknumber"
-# Columns that tell whether a transaction succeeded, and whether a yes in them says that it did.
-OUTCOMES = {
-    "receiptstatus": True,
-    "txreceiptstatus": True,
-    "status": True,
-    "success": True,
-    "iserror": False,
-    "error": False,
-}
+# Names of columns that tell whether a transaction succeeded: a yes in one of the first kind says so, and a no in one
+# of the others. Each export has its own, such as receipt_status, success, isError and tx_failed.
+OUTCOME = re.compile("(?P<success>status|succe)|error|fail|revert")
 YES_OR_NO = {
     "1": True,
     "0x1": True,
@@ -305,7 +300,8 @@ def _records(value: Any, where: str) -> Iterator[Item]:
     elif isinstance(value, dict) and "topics" in value:
         yield read_log(value, where)
     elif isinstance(value, dict) and INPUT in value:
-        yield _call({_plain(name): one for name, one in value.items()}, where)
+        known = _columns(list(value), where)
+        yield _call({_plain(name): value[name] for name in known}, where)
     elif isinstance(value, dict) and "result" in value:
         yield from _records(value["result"], f"{where}, result")
     else:
@@ -323,7 +319,14 @@ def _rows(name: str, batches: Iterator[pa.RecordBatch]) -> Iterator[Item]:
                 yield _call(row, f"{name}, row {number}")
     except LabError:
         raise
-    except (pa.ArrowException, OSError, ValueError, MemoryError) as error:
+    except (
+        pa.ArrowException,
+        ArithmeticError,
+        LookupError,
+        OSError,
+        ValueError,
+        MemoryError,
+    ) as error:
         problem = printable(str(error).partition("\n")[0], 200)
         where = f"{name}, after row {number}"
         raise _refused(where, "a table that can be read", problem) from None
@@ -356,8 +359,10 @@ def _csv(file: Path, name: str) -> Iterator[Item]:
 
 
 def _csv_batches(file: Path, name: str) -> Iterator[pa.RecordBatch]:
-    header = next(read_lines(file, hint=HINT), b"").decode("utf-8-sig", "replace")
-    names = [column.strip().strip('"') for column in header.split(",")]
+    line = next(read_lines(file, hint=HINT), b"").decode("utf-8-sig", "replace")
+    # Arrow ends a line at a carriage return, too.
+    header = line.partition("\r")[0]
+    names = [column.strip('"') for column in header.split(",")]
     columns = _columns(names, name)
     # Arrow takes a shorter answer for the end of a row that it has room for: a buffered reader fills each.
     stream = io.BufferedReader(_Stream(file, name))
@@ -393,16 +398,23 @@ class _Stream(io.RawIOBase):
 
 def _plain(name: str) -> str:
     """Return a name as it is compared: JSON-RPC says blockNumber, public datasets say block_number."""
-    return name.replace("_", "").lower()
+    return re.sub(r"[\W_]", "", name).lower()
 
 
 def _columns(names: list[str], where: str) -> list[str]:
     """Choose the columns that are read."""
-    known = {INPUT, HASH, NUMBER, *OUTCOMES}
-    columns = [name for name in names if _plain(name) in known]
-    if INPUT not in map(_plain, columns):
+    columns: dict[str, str] = {}
+    for name in names:
+        plain = _plain(name)
+        if plain not in (INPUT, HASH, NUMBER) and not OUTCOME.search(plain):
+            continue
+        if plain in columns:
+            both = shown([columns[plain], name], 200)
+            raise _refused(where, "one column of a name", both)
+        columns[plain] = name
+    if INPUT not in columns:
         raise _refused(where, "a column input", f"columns {shown(names, 200)}")
-    return columns
+    return list(columns.values())
 
 
 def _call(row: Mapping[str, Any], where: str) -> Call:
@@ -428,16 +440,16 @@ def _call(row: Mapping[str, Any], where: str) -> Call:
 
 def _has_succeeded(row: Mapping[str, Any], where: str) -> bool:
     """Tell whether a transaction succeeded, as far as is said; what is neither yes nor no is refused."""
-    for name, yes_is_success in OUTCOMES.items():
-        value = row.get(name)
+    for name, value in row.items():
+        outcome = OUTCOME.search(name)
         # Tables of pandas have whole numbers as floats where some are unknown.
         text = str(value).strip().lower().removesuffix(".0")
-        if value is None or not text:
+        if outcome is None or value is None or not text:
             continue
         if text not in YES_OR_NO:
             expected = "1 or 0, or true or false"
             raise _refused(f"{where}, {name}", expected, shown(value, 60))
-        if YES_OR_NO[text] is not yes_is_success:
+        if YES_OR_NO[text] is not bool(outcome["success"]):
             return False
     return True
 

@@ -377,11 +377,13 @@ def _advice(
 ) -> tuple[type[RpcError], str]:
     # Only eth_getLogs has a range that can be halved.
     is_of_logs = endpoint.startswith("eth_getLogs")
+    # "Too many requests" of HTTP, which some endpoints send as their code.
+    if 429 in (status, code):
+        return Busy, _SLOW_DOWN
     if is_of_logs and (status in _TOO_MUCH or _EXTENT.search(reason)):
         return TooMuch, _next_step(reason, status) or _ONE_BLOCK
     # HTTP 400 says that the request itself is wrong, whatever words come with it.
-    is_about_rate = status != 400 and bool(_RATE.search(reason))
-    if is_about_rate or 429 in (status, code):
+    if status != 400 and _RATE.search(reason):
         return Busy, _SLOW_DOWN
     hint = _next_step(reason, status)
     is_answer = status < 500 or (status == 500 and bool(reason))

@@ -57,7 +57,9 @@ FOREIGN = {
         (
             "CREATE SCHEMA held.other; CREATE TABLE held.other.rows (a INTEGER)",
             "schema other",
-        )
+        ),
+        # One of the same name inside of it is another schema, which DuckDB 2.0 has.
+        ("CREATE SCHEMA held.main.main", "schema main"),
     ],
     "duckdb_indexes": [("CREATE INDEX i ON held.{table} (block_id)", "index i")],
 }
@@ -185,6 +187,13 @@ def test_a_database_without_tables_is_no_empty_archive(
     with pytest.raises(NotAnArchive, match="never written to"):
         Archive(file).sync(client, accounts=small.accounts)
     assert file.read_bytes() == body
+
+
+@pytest.mark.parametrize("moment", ["infinity", "2022-01-01 00:00:00.000001"])
+def test_times_that_we_do_not_write_are_named(archive, moment):
+    change(archive._file.path, f"UPDATE held.rows SET created_at = '{moment}'")
+    with pytest.raises(DamagedArchive, match="times that are not whole milliseconds"):
+        archive.trades()
 
 
 # What lies beside a file

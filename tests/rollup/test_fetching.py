@@ -208,6 +208,7 @@ REPORTED_RATES = [
     (-32016, "over rate limit"),
     (-32005, "rate limit exceeded"),
     (429, "Your app has exceeded its compute units per second capacity. If you have retries enabled, you can safely ignore this message."),
+    (429, "Too many requests for logs in this time window"),
 ]  # fmt: skip
 
 

@@ -140,6 +140,10 @@ FLAGS = [
     (".jsonl", "success", False, True),
     (".csv", "status", " FALSE ", " TRUE "),
     (".csv", "success", "0.0", "1.0"),
+    (".csv", "receipt.status", "0", "1"),
+    (".parquet", "TX_SUCCEEDED", False, True),
+    (".jsonl", "tx_failed", True, False),
+    (".csv", "Tx Reverted", "1", "0"),
 ]
 
 
@@ -152,6 +156,44 @@ def test_transactions_that_failed_submit_no_blocks(
     report = store.import_files(write_table(tmp_path / f"export{suffix}", rows))
     assert submitted(store) == expected((1,), (3,), (4,))
     assert (report.attrs["added"], report.attrs["skipped"]) == (3, 1)
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".parquet", ".jsonl"])
+@pytest.mark.parametrize(
+    ("names", "values"),
+    [
+        (("receipt_status", "receiptStatus"), ("0", "1")),
+        (("block_number",), (5,)),
+    ],
+)
+def test_two_columns_of_one_name_are_refused(store, tmp_path, suffix, names, values):
+    row = transaction(1) | dict(zip(names, values, strict=True))
+    with pytest.raises(LabError, match=f"expected one column of a name.*{names[-1]}"):
+        store.import_files(write_table(tmp_path / f"a{suffix}", [row]))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '"input"," status"\n{},0\n{},1\n',
+        "input, status\r\n{},0\r\n{},1\r\n",
+        "input,status\r{},0\r{},1\r",
+    ],
+)
+def test_a_column_is_found_however_the_line_of_names_is_written(store, tmp_path, text):
+    contents = [transaction(number)["input"] for number in (1, 2)]
+    (tmp_path / "a.csv").write_bytes(text.format(*contents).encode())
+    report = store.import_files(tmp_path / "a.csv")
+    assert (report.attrs["added"], report.attrs["skipped"]) == (1, 1)
+    assert store.blocks().raw[0].data == made_data(2)
+
+
+def test_what_arrow_cannot_make_python_of_is_refused_with_its_file(store, tmp_path):
+    days = pa.array([2**31 - 1], pa.date32())
+    table = pa.Table.from_pylist([transaction(1)]).append_column("status", days)
+    pq.write_table(table, tmp_path / "a.parquet")
+    with pytest.raises(LabError, match=r"a\.parquet, after row 0: expected a table"):
+        store.import_files(tmp_path / "a.parquet")
 
 
 @pytest.mark.parametrize(
