@@ -11,7 +11,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor, wait
+from concurrent.futures import Future, wait
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from pathlib import Path
@@ -63,6 +63,9 @@ class _Session:
 
 _session = _Session()
 _in_use: ContextVar[Any] = ContextVar("connection in use", default=None)
+_is_wanted: ContextVar[Callable[[], bool]] = ContextVar(
+    "whether anybody waits for this", default=lambda: True
+)
 
 
 def set_memory(
@@ -140,19 +143,46 @@ def in_thread(work: Callable[[], Result]) -> Result:
     connection = _in_use.get()
     if connection is None:
         return work()
-    with ThreadPoolExecutor(1) as pool:
-        outcome = pool.submit(work)
-        try:
-            # Windows looks for signals only where a wait ends.
-            while not outcome.done():
-                wait([outcome], MOMENTARY)
-        except KeyboardInterrupt:
-            # An interrupt before DuckDB begins to run the query does nothing, so one is not enough.
-            while not outcome.done():
-                connection.interrupt()
-                time.sleep(MOMENTARY)
-            raise
+    outcome: Future[Result] = Future()
+    # The end of a process waits for threads of a pool, and for those of `threading` that are no daemons.
+    thread = threading.Thread(target=_run, args=(work, outcome), daemon=True)
+    thread.start()
+    try:
+        # Windows looks for signals only where a wait ends. After Ctrl-C in `join`, Python 3.11 takes a thread for
+        # ended that is not, so the outcome is what counts.
+        while not outcome.done():
+            wait([outcome], MOMENTARY)
+            check_wanted()
+    except (KeyboardInterrupt, LabError):
+        # An interrupt before DuckDB begins to run the query does nothing, so one is not enough.
+        while not outcome.done():
+            connection.interrupt()
+            time.sleep(MOMENTARY)
+        raise
     return outcome.result()
+
+
+def _run(work: Callable[[], Result], outcome: Future[Result]) -> None:
+    try:
+        outcome.set_result(work())
+    except BaseException as error:  # noqa: BLE001
+        outcome.set_exception(error)
+
+
+@contextmanager
+def work_while(is_wanted: Callable[[], bool]) -> Iterator[None]:
+    """End what is asked in this thread with a LabError once nobody waits for it any more."""
+    token = _is_wanted.set(is_wanted)
+    try:
+        yield
+    finally:
+        _is_wanted.reset(token)
+
+
+def check_wanted() -> None:
+    """Raise a LabError if nobody waits for what this thread does."""
+    if not _is_wanted.get()():
+        raise LabError("This work is no longer wanted. Start it again.")
 
 
 def cursor() -> duckdb.DuckDBPyConnection:

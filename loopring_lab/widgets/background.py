@@ -3,19 +3,26 @@
 from __future__ import annotations
 
 import asyncio
+import atexit
 import contextlib
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
+from weakref import WeakSet
 
 from traitlets import HasTraits, Int, Unicode
 
+from loopring_lab.engine import session
 from loopring_lab.errors import LabError
 
 Result = TypeVar("Result")
 ReportProgress = Callable[[int, int], None]
 """Takes how much is done, and of how much; raises once the work is no longer wanted."""
+# Seconds that the end of a process waits for each thread. Python ends threads wherever they are, and a process that
+# ends while one is inside DuckDB is aborted, or never ends.
+UNTIL_ENDED = 10
+_threads: WeakSet[threading.Thread] = WeakSet()
 
 
 class Background(HasTraits):
@@ -64,6 +71,7 @@ class Background(HasTraits):
             self.doing = doing
             self.whole = 0
             self.done = 0
+            _threads.add(job.thread)
             job.thread.start()
 
     @property
@@ -85,9 +93,7 @@ class Background(HasTraits):
                 return
             self._check_cancellable()
             progress = f" after {self.done:,} of {self.whole:,}" if self.whole else ""
-            self.problem = (
-                f"{self.doing}: cancelled{progress}. Start again whenever you like."
-            )
+            self.problem = f"{self.doing}: cancelled{progress}. To start again, change a choice or run the cell again."
             self.drop()
 
     def wait(self, timeout: float | None = None) -> None:
@@ -122,10 +128,13 @@ class Background(HasTraits):
         """Do the work, in its thread."""
         last_percent = -1
 
+        def is_wanted() -> bool:
+            # The main thread has ended once the process does.
+            return self._job is job and threading.main_thread().is_alive()
+
         def report(done: int, whole: int) -> None:
             nonlocal last_percent
-            if self._job is not job:
-                raise LabError("This work is no longer wanted. Start it again.")
+            session.check_wanted()
             # Pages arrive faster than a browser redraws, so only whole percents are shown.
             percent = 100 * done // whole if whole else done
             if percent != last_percent:
@@ -136,7 +145,8 @@ class Background(HasTraits):
             job.outcome = lambda: self.set_trait("problem", words)
 
         try:
-            result = work(report)
+            with session.work_while(is_wanted):
+                result = work(report)
             job.outcome = lambda: then(result)
         except LabError as error:
             fail(str(error))
@@ -192,3 +202,9 @@ def _scheduler() -> Callable[[Callable[[], None]], None]:
             loop.call_soon_threadsafe(call)
 
     return schedule
+
+
+@atexit.register
+def _end_threads() -> None:
+    for thread in list(_threads):
+        thread.join(UNTIL_ENDED)

@@ -221,7 +221,7 @@ def test_fee_explorer(place, client, trades, signed):
     reading = rf"^Reading the trades of account {LARGE}: [\d,]+ of {client.count(LARGE):,}\s*$"
     widget.shows(re.compile(reading))
     widget.press("Cancel")
-    cancelled = f"account {LARGE}: cancelled.* Start again whenever you like"
+    cancelled = f"account {LARGE}: cancelled.* To start again, change a choice"
     widget.shows(re.compile(cancelled))
     widget.shows_no_picture()
     widget.enter("Account", str(READ))

@@ -1,11 +1,13 @@
 """Background work of widgets: delivered once, cancelled at once, and never delivered after newer work."""
 
 import asyncio
+import subprocess
 import sys
 import threading
 
 import pytest
 
+from loopring_lab.engine import running
 from loopring_lab.errors import LabError
 from loopring_lab.widgets.background import Background
 
@@ -151,3 +153,50 @@ def test_work_that_begins_more_work_can_be_waited_for_at_any_moment():
             assert left == [0]
     finally:
         sys.setswitchinterval(switching)
+
+
+FOREVER = (
+    "SELECT sum(hash(a + b)) FROM range(10_000_000) AS s(a), range(10_000_000) AS t(b)"
+)
+
+
+def test_a_query_ends_when_its_work_is_cancelled_and_the_next_one_answers():
+    asked = threading.Event()
+
+    def ask(report):
+        asked.set()
+        running.run(FOREVER, "test")
+
+    state = Keeping()
+    state.start(ask)
+    assert asked.wait(SECONDS)
+    state.cancel()
+    state.join()
+    state.start(lambda report: running.run("SELECT 1 AS one", "test").to_pylist())
+    state.wait(SECONDS)
+    assert state.taken == [[{"one": 1}]]
+    assert state.problem == ""
+
+
+ENDING = f"""
+import threading
+from loopring_lab.engine import running
+from loopring_lab.widgets.background import Background
+
+asked = threading.Event()
+
+def ask(report):
+    asked.set()
+    running.run("{FOREVER}", "test")
+
+Background().begin("Asking", ask, print)
+asked.wait()
+"""
+
+
+@pytest.mark.thorough
+def test_a_process_ends_while_a_query_is_under_way():
+    """Python would end the thread inside DuckDB, which aborts the process, or leaves it waiting for good."""
+    words = [sys.executable, "-c", ENDING]
+    ended = subprocess.run(words, capture_output=True, timeout=SECONDS, check=False)
+    assert (ended.returncode, ended.stdout, ended.stderr) == (0, b"", b"")
