@@ -2,8 +2,9 @@
 
 import argparse
 import sys
+from math import isnan
 from pathlib import Path
-from statistics import median
+from statistics import fmean, median
 
 import pandas as pd
 
@@ -15,7 +16,8 @@ from loopring_lab.relayer.world import World
 
 
 def line(found: list[Valued]) -> dict[str, float]:
-    """Summarise the accounts of a world."""
+    """Summarise the accounts of a world; what is stated, of those of which anything is."""
+    stated = [one for one in found if not isnan(one.within_bps)]
     errors = [abs(one.error_bps) for one in found]
     beyond = [one for one in found if abs(one.error_bps) > 20]
     return {
@@ -24,10 +26,11 @@ def line(found: list[Valued]) -> dict[str, float]:
         "largest_error_bps": round(max(errors), 1),
         "beyond_20_bps": len(beyond),
         "beyond_20_bps_unsaid": sum(one.within_bps < 20 for one in beyond),
+        "stated": len(stated),
         "within_stated": round(
-            sum(abs(o.error_bps) <= o.within_bps for o in found) / len(found), 3
+            fmean(abs(one.error_bps) <= one.within_bps for one in stated), 3
         ),
-        "median_stated_bps": round(median(one.within_bps for one in found), 1),
+        "median_stated_bps": round(median(one.within_bps for one in stated), 1),
         "unpriced": round(sum(one.unpriced for one in found) / len(found), 3),
     }
 

@@ -11,6 +11,7 @@ from loopring_lab.arguments import parse_tolerance
 from loopring_lab.engine import sums
 from loopring_lab.engine.ask import ask, ask_table, given, given_prices
 from loopring_lab.engine.asof import asof_sql, before_sql, time_sql
+from loopring_lab.engine.clusters import student_sql
 from loopring_lab.engine.groups import Keys, keys_of, literal
 from loopring_lab.engine.kinds import FrameT, Given, Trades
 from loopring_lab.engine.question import ORDER_COLUMNS, PLACE, Large, Prices, Question
@@ -18,8 +19,8 @@ from loopring_lab.engine.worth import DAY_SQL, Step, Traded, shortest_paths
 from loopring_lab.errors import LabError, did_you_mean
 
 CALLER = "lab.fees.in_token"
-# Ends of a 95 % interval of a normal distribution, in standard deviations.
-REACH = 1.96
+# The level at which `within_bps` holds.
+LEVEL = 0.95
 PRICE_COLUMNS = ("created_at", "base", "quote", "price")
 SUMMED = (
     "fills",
@@ -69,9 +70,9 @@ def in_token(
         The trades with ``fee_value`` (float64, units of ``value_token``, which is `token`), ``value_path``, such
         as ``"LRC>ETH>USDT"``, and ``priced_at``, the time of the oldest price used; null where a market of the
         path has no price within `tolerance`. With `by`, one row per group: ``fills``, ``unpriced`` (fills without
-        a value), ``fee`` (exact), ``fee_value``, ``value_token``, ``within_bps`` (float64), ``median_age`` and
-        ``max_age``, how old the oldest price of each value was (ms), and ``both_sides``, as for `summary`; sums
-        cover known amounts only.
+        a value), ``fee`` (exact), ``fee_value``, ``value_token``, ``within_bps`` (float64, null if not known),
+        ``median_age`` and ``max_age``, how old the oldest price of each value was (ms), and ``both_sides``, as
+        for `summary`; sums cover known amounts only.
 
     Raises
     ------
@@ -82,9 +83,11 @@ def in_token(
     -----
     Prices are estimates, so values are floats: ``within_bps`` says how far a sum, in basis points of
     ``fee_value``, may be from the sum at true prices, in 19 of 20 cases. It is by how much the sum would change
-    at the first prices after the orders, plus 1.96 times the standard error of that change, clustered by day:
-    what moves prices on one day moves all values of that day. For several groups, add up their errors. Several
-    prices of one market at one moment count as their mean.
+    at the first prices after the orders, plus the standard error of that change, clustered by day, times
+    Student's t for so many days: what moves prices on one day moves all values of that day. Values after which a
+    market of their path has no price are taken to move as the others of their group do; where they are more
+    than half of its value, ``within_bps`` is null. For several groups, add up their errors. Several prices of one
+    market at one moment count as their mean.
 
     Examples
     --------
@@ -269,11 +272,12 @@ SELECT * EXCLUDE (anchor, found_price, found_moment),
     found_moment AS price_moment
 FROM before"""
 RATES = f"""
--- what a unit of each order's fee token is worth: at the last prices before it, and at the first ones after it
+-- what a unit of each order's fee token is worth: at the last prices before it, and at the first ones after it, which
+-- is unknown where a market has none
 SELECT number, path,
     {time_sql("min(price_moment)")} AS oldest,
     coalesce(product(pow(price, power)), 1) AS rate,
-    coalesce(product(pow(coalesce(found_price, price), power)), 1) AS later_rate
+    CASE WHEN count(found_price) = count(power) THEN coalesce(product(pow(found_price, power)), 1) END AS later_rate
 FROM after
 GROUP BY number, path
 HAVING count(price) = count(power)"""
@@ -286,6 +290,8 @@ SELECT {{group}},
     sum(fee) AS fee,
     sum(fee_value) AS fee_value,
     sum(change) AS change,
+    sum(abs(fee_value)) AS worth,
+    sum(abs(fee_value)) FILTER (WHERE change IS NOT NULL) AS shown,
     max(age) AS max_age
 FROM rows
 GROUP BY ALL"""
@@ -312,8 +318,9 @@ LEFT JOIN rates AS r ON {ORDER_NUMBER} = number AND p.path = r.path"""
 
 
 def _shown_sql(keys: Keys, token: str) -> str:
-    # A sum may be off by all of its change, and by 1.96 times the standard error of the days' changes.
-    error = f"(abs(sum(change)) + {REACH} * sqrt(sum(change * change)))"
+    # A sum may be off by all of its change, and by so many standard errors of the days' changes: of few days, many.
+    reach = student_sql(LEVEL, "count(*) FILTER (WHERE shown > 0)")
+    error = f"(abs(sum(change)) + ({reach}) * sqrt(sum(change * change)))"
     group = keys.columns("s")
     same = keys.same("s", "m")
     return f"""
@@ -324,9 +331,11 @@ SELECT {group},
     sum(fee) AS fee,
     sum(fee_value) AS fee_value,
     {literal(token)} AS value_token,
+    -- values that no later price shows are taken to move as the others do, if these are worth as much
     CASE
-        WHEN {error} = 0 THEN 0
-        ELSE 10000 * {error} / nullif(abs(sum(fee_value)), 0)
+        WHEN sum(worth) = 0 THEN 0
+        WHEN sum(shown) >= sum(worth) / 2
+            THEN 10000 * {error} * sum(worth) / sum(shown) / nullif(abs(sum(fee_value)), 0)
     END AS within_bps,
     to_milliseconds(round(any_value(age))::BIGINT) AS median_age,
     to_milliseconds(max(max_age)::BIGINT) AS max_age

@@ -15,6 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pandas.testing import assert_frame_equal
+from scipy import stats
 from support.engines import QUICK, on, result_rows
 from support.settled_block import Settled, client_of
 from support.trade_histories import Drawn, frame_of
@@ -444,6 +445,30 @@ def test_sums_say_how_old_their_prices_are_and_how_far_off_they_may_be(history):
             assert line["median_age"] == pytest.approx(statistics.median(ages), abs=0.5)
             # Fees in the token itself need no price.
             assert (line["within_bps"] == 0) == (line["fee_token"] == "USDC")
+
+
+def test_how_far_a_sum_may_be_off_is_unknown_where_no_later_prices_show_it():
+    """A price of 2 dollars becomes one of 2.2 on the fifth day, and no later one shows what that becomes."""
+    day = 86_400
+    closes = [traded("LRC-USDT", 1, "2.0"), traded("LRC-USDT", 5 * day, "2.2")]
+    prices = frame_traded(closes)[["created_at", "base", "quote", "price"]]
+    before = [traded("LRC-USDT", 4 * day + hour, "2.1") for hour in (0, 3600)]
+    after = traded("LRC-USDT", 6 * day, "2.3")
+    # Fills of a single day of which each may be off by 10 %: by that, and Student's t for one day.
+    of_one_day = 1000 * (1 + stats.t.ppf(0.975, 1))
+    for drawn, expected in [
+        ([after], None),
+        # More than half of the value is that after the last price.
+        ([before[0], after], None),
+        ([*before, after], of_one_day),
+        (before, of_one_day),
+    ]:
+        fills = frame_traded(drawn)
+        (line,) = result_rows(lab.fees.in_token(fills, "USDT", prices, by=[]))
+        assert line["unpriced"] == 0
+        # The library's expansion of Student's t falls short by a ninth for one day.
+        within = expected and pytest.approx(expected, rel=0.12)
+        assert line["within_bps"] == within
 
 
 # Schedules

@@ -2,6 +2,7 @@
 
 from fractions import Fraction
 from itertools import pairwise
+from math import isnan
 from statistics import fmean, median
 
 import pandas as pd
@@ -82,23 +83,24 @@ def test_the_fees_of_each_account_are_worth_what_they_are_said_to_be(seed, token
     world = World(seed, size=0.05)
     trades = trades_of(world)
     found = valued_accounts(world, trades, token, trades)
-    assert len(found) > 15
-    assert all(abs(one.error_bps) <= max(20, one.within_bps) for one in found)
+    stated = [one for one in found if not isnan(one.within_bps)]
+    assert len(stated) > 15
+    assert all(abs(one.error_bps) <= max(20, one.within_bps) for one in stated)
     assert median(abs(one.error_bps) for one in found) < 12
     assert sum(one.unpriced for one in found) / len(found) < 0.06
 
 
 @pytest.mark.thorough
-def test_values_by_an_account_s_own_trades_say_how_far_off_they_may_be():
-    world = World(33, size=0.05)
-    trades = trades_of(world)
-    # Of a handful of trades, prices are months old, and too few to tell how much they move meanwhile.
-    counts = trades["account_id"].value_counts()
-    trades = trades[trades["account_id"].isin(counts.index[counts >= 50])]
-    found = valued_accounts(world, trades, "USDC", tolerance=None)
-    assert sum(abs(one.error_bps) > 20 for one in found) > 3
-    assert sum(abs(one.error_bps) <= one.within_bps for one in found) >= 0.9 * len(
-        found
+@pytest.mark.parametrize(("seed", "tolerance"), [(33, None), (34, "7d")])
+def test_values_by_an_account_s_own_trades_say_how_far_off_they_may_be(seed, tolerance):
+    """Of a handful of trades, prices are months old, and none may show how much they moved: then nothing is said."""
+    world = World(seed, size=0.05)
+    found = valued_accounts(world, trades_of(world), "USDC", tolerance=tolerance)
+    stated = [one for one in found if not isnan(one.within_bps)]
+    assert 8 <= len(stated) < len(found)
+    assert sum(abs(one.error_bps) > 20 for one in stated) > 3
+    assert sum(abs(one.error_bps) <= one.within_bps for one in stated) >= 0.95 * len(
+        stated
     )
 
 

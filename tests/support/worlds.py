@@ -205,7 +205,10 @@ def true_overlap(orders: pd.DataFrame) -> float:
 
 
 class Valued(NamedTuple):
-    """An account's fees in one token: how far their sum is off, how far it may be, and fills without a value."""
+    """An account's fees in one token: how far their sum is off, how far it may be, and fills without a value.
+
+    How far it may be is not a number where it is unknown of fees in any token.
+    """
 
     account: int
     error_bps: float
@@ -230,8 +233,9 @@ def valued_accounts(
         )
         value = priced["fee_value"].sum()
         if truth:
-            errors = summed["fee_value"].fillna(0) * summed["within_bps"].fillna(0)
-            bps = (value / truth - 1) * BPS, errors.sum() / value
+            known = summed[summed["fee_value"].notna()]
+            errors = (known["fee_value"] * known["within_bps"]).sum(skipna=False)
+            bps = (value / truth - 1) * BPS, errors / value
             found.append(Valued(account, *bps, 1 - len(priced) / len(rows)))
     return found
 
