@@ -8,16 +8,21 @@ from __future__ import annotations
 
 from typing import Any
 
+import pyarrow as pa
+
 from loopring_lab.engine.ask import ask_table, given_prices
 from loopring_lab.engine.asof import Nearest
+from loopring_lab.engine.groups import HOUR
 from loopring_lab.engine.kinds import Arrow, Given
 from loopring_lab.engine.question import ORDER_COLUMNS, PLACE, Question
 from loopring_lab.engine.running import run
 
-HOUR = 3_600_000  # milliseconds
 NEEDS = ("created_at", "market", "price")
 # A frame with one of these holds trades, not closes.
 OF_TRADES = {*ORDER_COLUMNS} - {"market", "side"}
+# From the hour of a lookup to that next to it, in which the last price before a moment is, or the first after it.
+BEFORE = -1
+AFTER = 1
 
 LOOKED_FROM = f"""
 -- hours, counted from 1970, in which a price is looked up for a fill
@@ -25,24 +30,26 @@ SELECT DISTINCT market, unnest([{{moments}}]) // {HOUR} AS hour FROM trades
 WHERE market IS NOT NULL AND ms IS NOT NULL"""
 ADJACENT = """
 -- these hours and those next to them
-FROM hours UNION SELECT market, hour {sign} 1 FROM hours"""
+FROM hours UNION SELECT {keys}, hour + unnest([{sides}]) FROM hours"""
 # Of a column as it was given, microseconds take half the time that milliseconds do.
 HOUR_OF_GIVEN = f"epoch_us(created_at::TIMESTAMPTZ) // {1000 * HOUR}"
-IN_THESE = f"WHERE (market::VARCHAR, {HOUR_OF_GIVEN}) IN (FROM near)"
+IN_THESE = f"WHERE ({{texts}}, {HOUR_OF_GIVEN}) IN (FROM near)"
 CLOSES = "-- the prices of these hours\nSELECT {columns} FROM trades"
 LONELY = f"""
--- hours next to which no price can be looked up
-SELECT market, hour FROM hours
-WHERE (market, hour {{sign}} 1) NOT IN (SELECT market, epoch_ms(created_at) // {HOUR} FROM closes WHERE price > 0)"""
+-- hours next to which no price can be looked up, and on which side
+SELECT {{keys}}, hour, next FROM (SELECT *, unnest([{{sides}}]) AS next FROM hours)
+WHERE ({{keys}}, hour + next) NOT IN (SELECT ({{keys}}, epoch_ms(created_at) // {HOUR}) FROM closes WHERE price > 0)"""
 WITH_PRICES = f"""
 -- hours with prices that can be looked up, of the markets of these
-SELECT DISTINCT market, ms // {HOUR} AS hour FROM trades
-WHERE ms IS NOT NULL AND market IN (SELECT market FROM lonely)"""
-FARTHER = """
+SELECT DISTINCT {{keys}}, ms // {HOUR} AS hour FROM trades
+WHERE ms IS NOT NULL AND ({{keys}}) IN (SELECT ({{keys}}) FROM lonely)"""
+FARTHER = f"""
 -- with the nearest hours that have prices
 FROM near
 UNION
-SELECT l.market, p.hour FROM lonely AS l ASOF JOIN priced AS p ON l.market = p.market AND l.hour {than} p.hour"""
+SELECT {{l_keys}}, p.hour FROM lonely AS l ASOF JOIN priced AS p ON {{same}} AND l.hour > p.hour WHERE next = {BEFORE}
+UNION
+SELECT {{l_keys}}, p.hour FROM lonely AS l ASOF JOIN priced AS p ON {{same}} AND l.hour < p.hour WHERE next = {AFTER}"""
 
 
 def prices_near(
@@ -52,26 +59,51 @@ def prices_near(
 
     They are looked up from each fill, and from so many milliseconds `later`.
     """
-    found = given_prices(prices, trades.caller)
-    # Prices that are trades may have more fills of the orders asked about, and Spark deals out prices with trades.
-    if found is None or OF_TRADES & set(found.names) or trades.is_dealt_out:
-        return found
-    sign = "-" if nearest == "last" else "+"
-    than = ">" if nearest == "last" else "<"
     moments = ", ".join(f"ms + {length}" for length in (0, *later))
-    steps = {"sums": LOOKED_FROM.format(moments=moments)}
-    hours = ask_table(Question(trades.caller, steps, NEEDS), trades)
-    near = run(ADJACENT.format(sign=sign), found.caller, hours=hours)
-    columns = [*NEEDS, *(name for name in PLACE if name in found.names)]
+    hours = {"sums": LOOKED_FROM.format(moments=moments)}
+    side = BEFORE if nearest == "last" else AFTER
+    found = given_prices(prices, trades.caller)
+    return closes_near(found, trades, Question(trades.caller, hours, NEEDS), side)
+
+
+def closes_near(
+    prices: Given[Any] | None,
+    trades: Given[Any],
+    hours: Question,
+    *sides: int,
+    keys: tuple[str, ...] = ("market",),
+    **tables: pa.Table,
+) -> Given[Any] | None:
+    """Return the closes of prices that may be looked up in these `hours`, on these `sides` of a moment in them.
+
+    `hours` is a question about the trades, and `tables` are asked with it; its answer has the columns `keys`, by which
+    markets are told apart, and ``hour``. Prices that are no closes are returned as they are.
+    """
+    # Prices that are trades may have more fills of the orders asked about, and Spark deals out prices with trades.
+    if prices is None or OF_TRADES & set(prices.names) or trades.is_dealt_out:
+        return prices
+    caller = prices.caller
+    terms = {
+        "keys": ", ".join(keys),
+        "texts": ", ".join(f"{key}::VARCHAR" for key in keys),
+        "l_keys": ", ".join(f"l.{key}" for key in keys),
+        "same": " AND ".join(f"l.{key} = p.{key}" for key in keys),
+        "sides": ", ".join(map(str, sides)),
+    }
+    asked = ask_table(hours, trades, **tables)
+    near = run(ADJACENT.format(**terms), caller, hours=asked)
+    needs = ("created_at", *keys, "price")
+    columns = [*needs, *(name for name in PLACE if name in prices.names)]
     steps = {"sums": CLOSES.format(columns=", ".join(columns))}
-    of_hours = Question(found.caller, steps, columns, only=IN_THESE)
-    closes = ask_table(of_hours, found, near=near)
-    lonely = run(LONELY.format(sign=sign), found.caller, hours=hours, closes=closes)
+    of_hours = Question(caller, steps, columns, only=IN_THESE.format(**terms))
+    closes = ask_table(of_hours, prices, near=near)
+    lonely = run(LONELY.format(**terms), caller, hours=asked, closes=closes)
     if len(lonely):
-        usable = "WHERE price > 0"
-        asked = Question(found.caller, {"sums": WITH_PRICES}, NEEDS, only=usable)
-        priced = ask_table(asked, found, lonely=lonely)
-        farther = FARTHER.format(than=than)
-        near = run(farther, found.caller, near=near, lonely=lonely, priced=priced)
-        closes = ask_table(of_hours, found, near=near)
-    return Arrow(closes, found.caller)
+        steps = {"sums": WITH_PRICES.format(**terms)}
+        of_all = Question(caller, steps, needs, only="WHERE price > 0")
+        priced = ask_table(of_all, prices, lonely=lonely)
+        near = run(
+            FARTHER.format(**terms), caller, near=near, lonely=lonely, priced=priced
+        )
+        closes = ask_table(of_hours, prices, near=near)
+    return Arrow(closes, caller)

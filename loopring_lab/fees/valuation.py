@@ -12,8 +12,9 @@ from loopring_lab.engine import sums
 from loopring_lab.engine.ask import ask, ask_table, given, given_prices
 from loopring_lab.engine.asof import asof_sql, before_sql, time_sql
 from loopring_lab.engine.clusters import student_sql
-from loopring_lab.engine.groups import Keys, keys_of, literal
+from loopring_lab.engine.groups import HOUR, Keys, keys_of, literal
 from loopring_lab.engine.kinds import FrameT, Given, Trades
+from loopring_lab.engine.near import AFTER, BEFORE, closes_near
 from loopring_lab.engine.question import ORDER_COLUMNS, PLACE, Large, Prices, Question
 from loopring_lab.engine.worth import DAY_SQL, Step, Traded, shortest_paths
 from loopring_lab.errors import LabError, did_you_mean
@@ -102,8 +103,16 @@ def in_token(
     beside = given_prices(prices, CALLER)
     outer = keys_of(fills, by, *SUMMED)
     source = "trades" if prices is None else "prices"
+    converted = _steps_sql(_paths(fills, beside, token))
+    hours = Question(
+        CALLER,
+        {"steps": converted, "sums": HOURS},
+        ("created_at", "fee_token"),
+        split_by=(),
+    )
+    beside = closes_near(beside, fills, hours, BEFORE, AFTER, keys=("base", "quote"))
     steps = {
-        "steps": _steps_sql(_paths(fills, beside, token)),
+        "steps": converted,
         "known_prices": Prices(KNOWN_PRICES.format(source=source)),
         "orders": Large(ORDERS),
         "conversions": CONVERSIONS.format(before=before_sql(beside)),
@@ -146,14 +155,17 @@ FROM valued"""
 # Paths
 
 
-MARKETS = """
--- each market, its rows with a price, and what was traded in it
+TRADED = """
+-- what was traded in each market
 SELECT base, quote,
-    count(*) FILTER (WHERE price > 0 AND base <> quote) AS priced,
     coalesce(sum(size::DOUBLE), 0) AS size,
     coalesce(sum(notional::DOUBLE), 0) AS notional
 FROM trades
 GROUP BY ALL"""
+MARKETS = """
+-- markets with a price
+SELECT DISTINCT base, quote
+FROM trades"""
 FEE_TOKENS = """
 -- each token in which fees were paid
 SELECT DISTINCT fee_token
@@ -164,12 +176,12 @@ def _paths(
     trades: Given[Any], prices: Given[Any] | None, token: Any
 ) -> dict[str, list[Step]]:
     """Return the markets that lead from each token to `token`, of which there must be a price or a fee."""
-    own = _markets(trades, PRICE_COLUMNS if prices is None else ("fee_token",))
-    markets = own if prices is None else _markets(prices, PRICE_COLUMNS)
-    priced = [row for row in markets if row["priced"]]
-    if markets and not priced and prices is not None:
+    own = _rows_of(trades, TRADED, (), ("base", "quote", "size", "notional"))
+    markets = _rows_of(prices or trades, MARKETS, PRICE_COLUMNS, only="WHERE price > 0")
+    pairs = [(row["base"], row["quote"]) for row in markets]
+    pairs = [pair for pair in pairs if None not in pair and pair[0] != pair[1]]
+    if markets and not pairs and prices is not None:
         _check_named(markets)
-    pairs = [(row["base"], row["quote"]) for row in priced]
     known = {name for pair in pairs for name in pair}
     if not isinstance(token, str) or token not in known:
         fee_tokens = [
@@ -198,19 +210,17 @@ def _check_named(markets: list[dict[str, Any]]) -> None:
         )
 
 
-def _markets(frame: Given[Any], needs: tuple[str, ...]) -> list[dict[str, Any]]:
-    may_have = ("base", "quote", "price", "size", "notional")
-    return _rows_of(frame, MARKETS, needs, may_have)
-
-
 def _rows_of(
     frame: Given[Any],
     sums: str,
     needs: tuple[str, ...],
     may_have: tuple[str, ...] = (),
+    only: str = "",
 ) -> list[dict[str, Any]]:
     """Return the rows of one query."""
-    question = Question(frame.caller, {"sums": sums}, needs, may_have, split_by=())
+    question = Question(
+        frame.caller, {"sums": sums}, needs, may_have, only=only, split_by=()
+    )
     rows: list[dict[str, Any]] = ask_table(question, frame).to_pylist()
     return rows
 
@@ -238,6 +248,12 @@ FROM (VALUES {", ".join(rows)}) AS v(token, path, value_path, base, quote, power
 # Steps of the query
 
 
+HOURS = f"""
+-- hours, counted from 1970, in which prices are looked up for the orders of fills
+SELECT DISTINCT base, quote, ms // {HOUR} AS hour
+FROM trades
+JOIN steps ON fee_token = token
+WHERE base IS NOT NULL AND ms IS NOT NULL"""
 KNOWN_PRICES = """
 -- the price of each market at each moment, of several the mean
 SELECT

@@ -6,8 +6,9 @@ from typing import Any
 
 from loopring_lab.engine.ask import ask, counts, given, given_prices
 from loopring_lab.engine.asof import PRICE_COLUMNS, asof_sql, before_sql, prices_sql
-from loopring_lab.engine.groups import UTC, Keys, Periods, keys_of, literal
+from loopring_lab.engine.groups import HOUR, UTC, Keys, Periods, keys_of, literal
 from loopring_lab.engine.kinds import FrameT, Given, Trades
+from loopring_lab.engine.near import BEFORE, closes_near, prices_near
 from loopring_lab.engine.question import PLACE, PLACE_BITS, Question, Streamed
 from loopring_lab.errors import LabError
 from loopring_lab.fills.prices import OUTSIDE_PRICES, kind_of_prices, noted
@@ -128,24 +129,29 @@ def liquidity(
     """
     caller = "lab.research.liquidity"
     fills = given(trades, caller)
-    beside = given_prices(prices, caller)
     pool = ["account_id", "market", "base", "quote"]
     keys = keys_of(fills, pool, every=str(every), tz=tz)
     check_fee(pool_fee_bps, caller)
     _check_pools(fills)
-    kind = "" if prices is None else kind_of_prices(beside, fills)
     # A pool's fills come from its balances where these are known, since trades may lack some; else from trades.
     steps = {"own": OWN}
     tables = {}
+    periods = Periods(str(every), tz)
     if balances is None:
         steps["events"] = FILLS_ALONE
+        beside = prices_near(prices, fills)
     else:
         tables["ledger"] = ledger_of(given(balances, f"{caller}: balances="))
         steps |= MOVES | PLACED
+        hours = Question(caller, {"sums": hours_sql(periods)}, NEEDS)
+        beside = closes_near(
+            given_prices(prices, caller), fills, hours, BEFORE, **tables
+        )
+    kind = "" if prices is None else kind_of_prices(beside, fills)
     steps |= {
         "legs": LEGS,
         "charged": charged_sql(pool_fee_bps),
-        "marks": marks_sql(Periods(str(every), tz)),
+        "marks": marks_sql(periods),
     }
     steps |= _price_steps(beside, kind)
     steps |= {
@@ -184,6 +190,30 @@ def _price_steps(prices: Given[Any] | None, kind: str) -> dict[str, str]:
         # Balances before the first price have no value; a fill among them is counted as unpriced.
         "begun": "-- moments with a value\nSELECT * FROM priced WHERE is_fill OR found_price IS NOT NULL",
     }
+
+
+def hours_sql(periods: Periods) -> str:
+    """Return the hours, counted from 1970, with a change of a pool's balances or the end of a period, as SQL."""
+    return f"""
+-- hours in which a position may be valued
+WITH moments AS (  -- fills, and other changes of balances
+    SELECT market, ms FROM trades
+    UNION
+    SELECT market, ms FROM ledger
+),
+spans AS (  -- the time of each market's changes
+    SELECT market,
+        make_timestamptz(min(ms) * 1000) AS created_at,
+        make_timestamptz(max(ms) * 1000) AS last
+    FROM moments
+    GROUP BY market
+),
+ends AS (  -- the ends of periods in it
+    SELECT market, epoch_ms(unnest({periods.starts(periods.start(), "last")})) AS ms FROM spans
+)
+SELECT DISTINCT market, ms // {HOUR} AS hour
+FROM (FROM moments UNION FROM ends)
+WHERE market IS NOT NULL AND ms IS NOT NULL"""
 
 
 # A fill of a pool is an order of its own, with the pool as the maker.

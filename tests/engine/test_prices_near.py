@@ -115,6 +115,24 @@ def test_a_price_of_any_age_is_found_across_empty_hours(reference, tolerance, ex
     assert whole(found["reference_price"]) == expected
 
 
+@pytest.mark.parametrize("engine", [*IN_MEMORY, "duckdb"])
+def test_fees_are_valued_by_closes_on_both_sides_of_empty_hours(engine):
+    """A price of 7 counts until one of 9 six days after the first fill; no price follows the last fill."""
+    tokens = {"base": "ETH", "quote": "USDC", "fee_token": "ETH"}
+    trades = fills(3 * DAY, -DAY, 9 * DAY + HOUR).assign(**tokens)
+    prices = on(engine, RARE.assign(**tokens).drop(columns=["market", "fee_token"]))
+    valued = lab.fees.in_token(trades, "USDC", prices, tolerance=None)
+    assert [None if pd.isna(value) else value for value in valued["fee_value"]] == [
+        700,
+        None,
+        900,
+    ]
+    of_first = lab.fees.in_token(trades[:1], "USDC", prices, [], None)
+    # One day's fees, by which they change and by Student's t for one day.
+    change = 10_000 * (9 / 7 - 1)
+    assert of_first["within_bps"].tolist() == [pytest.approx(12.3 * change, rel=0.01)]
+
+
 @pytest.mark.parametrize("unit", ["s", "us", "ns"])
 def test_times_of_closes_may_be_of_any_unit(unit):
     times = RARE["created_at"].dt.as_unit(unit)
