@@ -97,7 +97,11 @@ def given_path(path: str | os.PathLike[str]) -> Path:
             "An address, which may hold a key, is no path. Give a file or a folder of this machine."
         )
     try:
-        return Path(path).expanduser()
+        found = Path(path).expanduser()
+        found.stat()
+    except (FileNotFoundError, NotADirectoryError, PermissionError):
+        # There is nothing yet, or nothing that we may see: whoever reads it says so.
+        return found
     except TypeError:
         raise LabError(
             f"A path is text or a pathlib.Path, not of type {type(path).__name__}."
@@ -106,6 +110,13 @@ def given_path(path: str | os.PathLike[str]) -> Path:
         raise LabError(
             f"{str(path)!r}: nobody here has that home folder. Give the whole path."
         ) from None
+    except (OSError, ValueError) as error:
+        # A link to itself, a name that is too long, or one with a NUL.
+        problem = getattr(error, "strerror", None) or error
+        raise LabError(
+            f"{printable(str(path), 200)}: no file can have this path ({problem}). Use another."
+        ) from None
+    return found
 
 
 def parse_json(

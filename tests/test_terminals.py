@@ -107,6 +107,16 @@ def test_no_path_commands_a_terminal(door, tmp_path, monkeypatch):
         assert str(raised.value).isprintable()
 
 
+@pytest.mark.parametrize("door", DOORS.values(), ids=map(".".join, DOORS))
+def test_a_path_that_no_file_can_have_is_refused(door, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("loop").symlink_to("loop")
+    Path("file").touch()
+    for path in ("a\0b", "x" * 300, "loop", "file/inside"):
+        with pytest.raises(errors.LabError):
+            door(path)
+
+
 def test_no_name_in_a_note_or_on_the_command_line_commands_a_terminal(
     tmp_path, monkeypatch, capsys
 ):

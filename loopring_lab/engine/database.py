@@ -223,12 +223,12 @@ class StoredFile:
         self._writable: tuple[Any, ...] = ()
         self.shown = given_path(path)
         self.advice = f"Restore a backup (made by {kind.copy}), or move the file away and fill a new one: {kind.fill}."
+        # A link is followed once, here: the file and its write-ahead log are side by side.
+        self.path = self.shown.resolve()
         try:
-            # A link is followed once, here: the file and its write-ahead log are side by side.
-            self.path = self.shown.resolve()
             str(self.path).encode()  # DuckDB takes names that are text
             self._refuse_other_kinds()
-        except (OSError, ValueError, RuntimeError) as error:
+        except (OSError, ValueError) as error:
             raise LabError(
                 f"{printable(str(path), 200)}: no file can have this path ({error}). Use another."
             ) from None
@@ -272,7 +272,7 @@ class StoredFile:
         states = []
         for file in (self.path, Path(f"{self.path}.wal")):
             # Whoever moves the log into the file removes it.
-            with suppress(FileNotFoundError):
+            with suppress(FileNotFoundError, NotADirectoryError):
                 states.append(file.stat())
         return tuple((one.st_size, one.st_mtime_ns, one.st_ino) for one in states)
 
