@@ -13,7 +13,7 @@ import os
 import re
 from collections.abc import Callable, Iterable
 from typing import Any, NoReturn, ParamSpec, SupportsIndex, TypeVar
-from urllib.parse import quote
+from urllib.parse import unquote_to_bytes
 
 # Quotation marks as terminals, JSON and word processors write them.
 QUOTATION_MARKS = "\"'`\u2018\u2019\u201c\u201d"
@@ -121,13 +121,7 @@ class Redactor:
             if secret and len(secret) >= self.SHORTEST:
                 text = secret.removeprefix("0x")
                 as_json = json.dumps(text)[1:-1]
-                spellings |= {
-                    text,
-                    as_json,
-                    as_json.replace("/", "\\/"),
-                    quote(text),
-                    quote(text, safe=""),
-                }
+                spellings |= {text, as_json, as_json.replace("/", "\\/")}
         # The longest come first, as one that is part of another would leave the rest of it in the clear.
         self._spellings: list[bytes] = [
             SecretBytes(one.encode())
@@ -138,9 +132,12 @@ class Redactor:
         """Return the text without the secrets; nothing of it if one cannot be cut out."""
         cut = self._cut(text)
         # Text whose escapes conceal no secret goes on with its escapes exactly as they were sent.
-        unescaped = _ESCAPE.sub(_unescaped, cut)
-        cut_again = self._cut(unescaped)
-        return cut if cut_again == unescaped else cut_again
+        for unescape in (unquote_to_bytes, functools.partial(_ESCAPE.sub, _unescaped)):
+            unescaped = unescape(cut)
+            cut_again = self._cut(unescaped)
+            if cut_again != unescaped:
+                cut = cut_again
+        return cut
 
     def _cut(self, text: bytes) -> bytes:
         for spelling in self._spellings:

@@ -174,10 +174,13 @@ def test_no_address_of_a_relayer_is_in_the_variables_of_an_error(call):
     assert KEY not in text.split("loopring_lab/", 1)[1]
 
 
-def test_a_key_spelled_with_escapes_of_json_is_taken_out():
+def test_a_key_spelled_with_escapes_of_json_or_of_addresses_is_taken_out():
     key = 'a/b"c\\d-0123456789'
     redact = Redactor(SecretText(key))
     for spelled in (
+        "a%2fb%22c%5cd-0123456789",
+        "a/b%22c%5Cd%2D0123456789",
+        "".join(f"%{ord(one):02x}" for one in key),
         "".join(f"\\u{ord(one):04x}" for one in key),
         "".join(f"\\u{ord(one):04X}" for one in key),
         r"a\/b\"c\\d-012345678" + r"\u0039",
@@ -186,7 +189,9 @@ def test_a_key_spelled_with_escapes_of_json_is_taken_out():
             b'{"message": "you sent <hidden>"}'
         )
     # Of an answer that holds no secret every byte stays, and two backslashes are no escape.
-    other = rb'{"url": "https:\/\/host\u002fpath", "text": "\\u0061\u00e9\ud83d\ude00"}'
+    other = (
+        rb'{"url": "https:\/\/host\u002fpath%2fs", "text": "\\u0061\u00e9\ud83d\ude00"}'
+    )
     assert redact(other) == other
 
 

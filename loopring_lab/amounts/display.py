@@ -23,7 +23,7 @@ from loopring_lab.columns import (
     is_price,
     token_column,
 )
-from loopring_lab.errors import LabError
+from loopring_lab.errors import LabError, visible
 from loopring_lab.interactive.preview import Cell, table_html
 from loopring_lab.interactive.shell import running_shell
 
@@ -127,7 +127,8 @@ class Shown:
         lines = ["  ".join(row).rstrip() for row in rows]
         if self._gap is not None:
             lines.insert(1 + self._gap, CUT)
-        return "\n".join([*lines, *self.notes])
+        # Headings hold the symbols of tokens, which are somebody else's text.
+        return "\n".join(map(visible, [*lines, *self.notes]))
 
     def _repr_html_(self) -> str:
         columns = [*self._keys, *self._columns]
@@ -256,13 +257,13 @@ def readable(
     _check_rows(rows)
     frame = as_frame(frame, "show")
     notes = []
-    visible = frame
+    chosen = frame
     gap = None
     if len(frame) > rows:
         # If the number of rows is odd, the head has one more.
         tail = rows // 2
         head = rows - tail
-        visible = pd.concat([frame.head(head), frame.tail(tail)])
+        chosen = pd.concat([frame.head(head), frame.tail(tail)])
         gap = head
         last = f" and last {tail}" if tail else ""
         notes.append(f"Showing first {head}{last} of {len(frame):,} rows.")
@@ -279,15 +280,15 @@ def readable(
         notes.append(
             f"Columns hidden that only find a row elsewhere: {', '.join(references)}. Select columns to see them."
         )
-    is_hidden = visible.columns.isin([*empty, *zero, *references])
-    visible = visible.loc[:, ~is_hidden]
-    keys, columns = text_columns(visible, precision)
-    redundant = redundant_columns(visible, columns)
+    is_hidden = chosen.columns.isin([*empty, *zero, *references])
+    chosen = chosen.loc[:, ~is_hidden]
+    keys, columns = text_columns(chosen, precision)
+    redundant = redundant_columns(chosen, columns)
     columns = [column for column in columns if column.name not in redundant]
     return Shown(
         keys,
         columns,
-        visible.index,
+        chosen.index,
         notes + notes_on(frame, columns, precision),
         gap,
     )

@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 from loopring_lab.amounts.dtype import AmountType
 from loopring_lab.archive.holdings import RowFilter
 from loopring_lab.archive.schema import TABLES, decimal
-from loopring_lab.bounded import MAX_INT64, shown
+from loopring_lab.bounded import MAX_INT64, printable, shown
 from loopring_lab.engine import frames, session
 from loopring_lab.engine.database import StoredFile, bound_source
 from loopring_lab.errors import ArchiveError, DamagedArchive, DiskRefused, LabError
@@ -148,20 +148,41 @@ def query(file: StoredFile, sql: str) -> pd.DataFrame:
             if str(kind) in ("HUGEINT", "UHUGEINT")
         }
         table = found.to_arrow_table()
+    return _as_frame(table, signed)
+
+
+def _as_frame(table: pa.Table, signed: dict[str, bool]) -> pd.DataFrame:
+    """Make a frame of an answer; `signed` are its columns of 128 bits, and whether these have a sign."""
     integers = {name: _integers(table[name], one) for name, one in signed.items()}
     for name, column in integers.items():
         # Their places are kept, by what any column of numbers may hold.
         table = frames.replaced(table, name, pa.nulls(len(column), pa.int64()))
     for entry in table.schema:
-        if "arrow.opaque" in str(entry.type):
-            raise LabError(
-                f"query: {shown(entry.name)} is of a type of DuckDB's own, which a frame cannot hold. Convert it in "
-                "the query, such as with CAST(... AS VARCHAR)."
-            )
-    result = frames.to_pandas(frames.with_truth_values(table))
+        if "arrow.opaque" in str(entry.type) or _has_infinity(table[entry.name]):
+            raise _not_in_a_frame(shown(entry.name))
+    try:
+        result = frames.to_pandas(frames.with_truth_values(table))
+    except (ValueError, NotImplementedError) as error:
+        # Such as a day after the year 9999, the time 24:00, or a union.
+        raise _not_in_a_frame(f"a column ({printable(str(error))})") from None
     for name, column in integers.items():
         result[name] = column
     return result
+
+
+def _has_infinity(column: pa.ChunkedArray) -> bool:
+    """Tell whether a time is DuckDB's infinity, which Arrow takes for one of the year 294247."""
+    if not pa.types.is_timestamp(column.type):
+        return False
+    endless = pa.array([MAX_INT64, -MAX_INT64])
+    return bool(pc.any(pc.is_in(column.cast(pa.int64()), endless)).as_py())
+
+
+def _not_in_a_frame(what: str) -> LabError:
+    return LabError(
+        f"query: {what} has a type or a value of DuckDB's own, which a frame cannot hold. Convert it in the query, "
+        "such as with CAST(... AS VARCHAR)."
+    )
 
 
 def _integers(column: pa.ChunkedArray, is_signed: bool) -> pd.Series:

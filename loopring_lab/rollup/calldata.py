@@ -110,7 +110,7 @@ def check_number(name: str, value: Any) -> None:
     is_number = type(value) is int and 0 <= value <= LAST_BLOCK
     if value is not None and not is_number:
         raise LabError(
-            f"{name}={shown(value)} is not the number of a block. Give an integer."
+            f"{name}={shown(value)} is not the number of a block. Give an integer from 0 to {LAST_BLOCK:,}."
         )
 
 

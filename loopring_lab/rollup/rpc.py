@@ -319,7 +319,7 @@ def number(value: object, where: str, most: int = MAX_INT64) -> int:
     elif isinstance(value, (float, Decimal)) and 0 <= value <= _EXACT[type(value)]:
         found = int(value) if value == int(value) else value
     if type(found) is not int or not 0 <= found <= most:
-        raise unexpected(where, "a whole number", value)
+        raise unexpected(where, f"a whole number from 0 to {most:,}", value)
     return found
 
 

@@ -294,6 +294,14 @@ def test_text_keeps_its_line_and_long_text_wraps():
     assert 'class="ll-long"' in shown._repr_html_()
 
 
+def test_no_symbol_in_a_heading_commands_a_terminal():
+    frame = read(page([row()]))
+    frame["base"] = frame["base"].cat.rename_categories({"LRC": "L\x1b[31m\u202e"})
+    text = repr(show(frame))
+    assert "size (L?[31m?)" in text
+    assert all(line.isprintable() for line in text.split("\n"))
+
+
 def run(*sources: str) -> list[list[str]]:
     """Run cells in a kernel; return the HTML of what each displayed."""
     made = [nbformat.v4.new_code_cell(source) for source in sources]
