@@ -28,17 +28,13 @@ LEVELS = ("account", "day", "week")
 WEEK = 7 * DAY
 
 
-def check_cluster(cluster: Any, caller: str) -> None:
-    """Raise a `LabError` unless errors can be clustered by this."""
+def check_intervals(intervals: Any, cluster: Any, caller: str) -> None:
+    """Raise a `LabError` unless the level of intervals lies between 0 and 1, and errors can be clustered by this."""
     if cluster is not None and cluster not in LEVELS:
         raise LabError(
             f"{caller}: cluster={cluster!r} is not known. Give 'account', 'day' or 'week', or None for the one "
             "with the widest interval."
         )
-
-
-def check_level(intervals: Any, caller: str) -> None:
-    """Raise a `LabError` unless the level of intervals lies between 0 and 1."""
     is_number = isinstance(intervals, (int, float)) and not isinstance(intervals, bool)
     # Levels within rounding of 0 or 1 have no quantile.
     if not is_number or not 1 < 1 + intervals < 2:
@@ -59,17 +55,13 @@ def clusters_sql(account: str, order: str, ms: str) -> str:
 
 def by_cluster_sql(group: str, sums: str, rows: str) -> str:
     """Return sums of rows by group and cluster of each level, as SQL: ``level``, ``cluster`` and the sums."""
-    sets = ", ".join(f"({group}, {level})" for level in LEVELS)
-    levels = " ".join(
-        f"WHEN {level} IS NOT NULL THEN {literal(level)}" for level in LEVELS
-    )
     return f"""SELECT {group},
-        CASE {levels} END AS level,
-        coalesce({", ".join(LEVELS)}) AS cluster,
+        CASE WHEN account IS NOT NULL THEN 'account' WHEN day IS NOT NULL THEN 'day' ELSE 'week' END AS level,
+        coalesce(account, day, week) AS cluster,
         {sums}
     FROM {rows}
-    GROUP BY GROUPING SETS ({sets})
-    HAVING level IS NOT NULL"""
+    GROUP BY GROUPING SETS (({group}, account), ({group}, day), ({group}, week))
+    HAVING cluster IS NOT NULL"""
 
 
 def quantile(level: float) -> float:
@@ -106,40 +98,45 @@ def _student_terms(level: float) -> list[float]:
     ]
 
 
-def reach_sql(level: float) -> str:
-    """Return how far an interval reaches to each side, as SQL over the ``moved`` of the clusters of a level."""
-    freedom = "(count(*) - 1)"
-    error = "sqrt((count(*) - 1) / count(*) * sum(moved * moved ORDER BY cluster))"
-    return f"({student_sql(level, freedom)}) * {error}"
+def chosen_sql(
+    group: str, level: float, cluster: str | None, clusters: str = "count(*)"
+) -> str:
+    """Return the steps of a WITH from ``moves`` to ``chosen``: for each group the clusters whose interval counts.
 
-
-def chosen_sql(group: str, cluster: str | None) -> str:
-    """Return the step ``chosen`` of a WITH, from ``levels``: the level whose interval counts, for each group.
-
-    It is the widest of those with enough clusters; ``reach`` is null where there is none, or where there are several
+    ``moves`` says how far the estimate moves without each cluster. Of `clusters`, which counts them at the venue that
+    has fewer, there must be enough. Of the levels that have enough, the one with the widest interval counts; ``reach``
+    is how far that interval reaches to each side. It is null where no level has enough, or where there are several
     accounts, but too few to speak for others: then the level is that of accounts.
     """
-    if cluster:
-        wanted = f"level = {literal(cluster)}"
-        is_enough = f"clusters >= {LEAST_CLUSTERS}"
-    else:
-        wanted = "TRUE"
-        is_enough = f"clusters >= {LEAST_CLUSTERS} AND (accounts = 1 OR least_accounts >= {LEAST_CLUSTERS})"
-    return f"""counted AS (  -- levels, with how many accounts there are in all and at the venue that has fewer
+    wanted = f"level = {literal(cluster)}" if cluster else "TRUE"
+    speaks = (
+        "TRUE" if cluster else f"accounts = 1 OR least_accounts >= {LEAST_CLUSTERS}"
+    )
+    return f"""levels AS (  -- how many clusters of each level there are, and how far their interval reaches
+    SELECT {group}, level,
+        count(*) AS all_clusters,
+        {clusters} AS clusters,
+        sqrt((count(*) - 1) / count(*) * sum(moved * moved ORDER BY cluster)) AS error,
+        error * ({student_sql(level, "(count(*) - 1)")}) AS reach
+    FROM moves
+    GROUP BY {group}, level
+),
+counted AS (  -- with how many accounts there are, in all and at the venue that has fewer
     SELECT *,
         max(all_clusters) FILTER (WHERE level = 'account') OVER each AS accounts,
-        max(clusters) FILTER (WHERE level = 'account') OVER each AS least_accounts
+        max(clusters) FILTER (WHERE level = 'account') OVER each AS least_accounts,
+        clusters >= {LEAST_CLUSTERS} AND ({speaks}) AS is_enough
     FROM levels
     WINDOW each AS (PARTITION BY {group})
 ),
 chosen AS (  -- the level that counts
     SELECT {group}, level, clusters, accounts,
-        CASE WHEN {is_enough} AND isfinite(reach) THEN reach END AS reach
+        CASE WHEN is_enough AND isfinite(reach) THEN reach END AS reach
     FROM counted
     WHERE {wanted}
     QUALIFY row_number() OVER (
         PARTITION BY {group}
-        ORDER BY ({is_enough}) DESC, CASE WHEN {is_enough} THEN reach END DESC NULLS LAST,
+        ORDER BY is_enough DESC, CASE WHEN is_enough THEN reach END DESC NULLS LAST,
             level = 'account' AND accounts > 1 DESC, clusters DESC, level
     ) = 1
 ),"""

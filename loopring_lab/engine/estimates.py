@@ -9,21 +9,23 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from loopring_lab.engine.clusters import (
-    by_cluster_sql,
-    chosen_sql,
-    clusters_sql,
-    reach_sql,
-)
+from loopring_lab.engine.clusters import by_cluster_sql, chosen_sql, clusters_sql
 from loopring_lab.engine.question import Large, Question, Streamed
 from loopring_lab.engine.sums import both_sides_columns, both_sides_sql, pairs_sql
 from loopring_lab.engine.worth import DAY_SQL
-from loopring_lab.errors import LabError
 
-# An estimate of a rate, as answers show it, and what its columns are called before the rate.
-OF_RATES = ("mean", "weighted", "median", "low", "high")
+# How far the mean of a rate moves without a cluster; without end where nothing else is left.
+REST = "(t.paid_{0} - c.paid_{0})::DOUBLE / nullif(t.value - c.value, 0)::DOUBLE"
+MOVED = "{{rate: '{0}', moved: coalesce(" + REST + " - weighted_{0}, 'inf'::DOUBLE)}}"
+# An estimate of a rate, as answers show it.
 SHOWN = """e.mean_{0}, e.weighted_{0}, m.{0} AS median_{0},
     e.weighted_{0} - reach_{0} AS low_{0}, e.weighted_{0} + reach_{0} AS high_{0}"""
+
+
+def names_of(*rates: str) -> list[str]:
+    """Return the names that answers have for the estimates of rates, which no key may have."""
+    kinds = ("mean", "weighted", "median", "low", "high")
+    return [f"{kind}_{rate}" for kind in kinds for rate in rates]
 
 
 def with_estimates(
@@ -63,13 +65,6 @@ def with_estimates(
         Further columns of the answer, over ``medians`` as m.
     """
     keys = question.keys
-    own = [f"{kind}_{rate}" for rate in rates for kind in OF_RATES]
-    for name in keys.names:
-        if name in own:
-            raise LabError(
-                f"{question.caller}: by= cannot include {name!r}. The result has its own column of that name: "
-                "rename yours."
-            )
     group = keys.columns()
     # All rates are over the same rows, so that parts of a cost add up.
     whole = " + ".join(rates)
@@ -119,47 +114,36 @@ SELECT {group},
     sum(value) AS value,
     {each("sum({0}) AS sum_{0}, sum(paid_{0}) AS paid_{0}")}
 FROM paid
-GROUP BY {group}"""
+GROUP BY ALL"""
 
     spreads = f"""
 -- sums of each account, day and week
 {by_cluster_sql(group, "sum(value) AS value, " + each("sum(paid_{0}) AS paid_{0}"), "paid")}"""
 
-    moved = ", ".join(
-        f"{{rate: '{rate}', moved: {_moved_sql(rate)}}}" for rate in rates
-    )
     answer = f"""
 WITH totals AS (  -- the sums of each group in all markets, with its means
     SELECT {group}, sum(COLUMNS(* EXCLUDE ({group}))),
         {each("sum(sum_{0}) / nullif(sum(priced), 0) AS mean_{0}")},
         {each("sum(paid_{0})::DOUBLE / nullif(sum(value), 0)::DOUBLE AS weighted_{0}")}
     FROM sums
-    GROUP BY {group}
+    GROUP BY ALL
 ),
 clusters AS (  -- the sums of each cluster in all markets
     SELECT {group}, level, cluster, sum(COLUMNS('value|paid_.*'))
     FROM spreads
-    GROUP BY {group}, level, cluster
+    GROUP BY ALL
 ),
 moves AS (  -- how far each mean moves without each cluster that has any value
-    SELECT {keys.columns("c")}, level, cluster, unnest([{moved}], recursive := true)
+    SELECT {keys.columns("c")}, level, cluster, unnest([{each(MOVED)}], recursive := true)
     FROM clusters AS c
     JOIN totals AS t ON {keys.same("c", "t")}
     WHERE c.value > 0
 ),
-levels AS (  -- how many clusters of each level there are, and how far they reach
-    SELECT {group}, rate, level,
-        count(*) AS all_clusters,
-        count(*) AS clusters,
-        {reach_sql(level)} AS reach
-    FROM moves
-    GROUP BY {group}, rate, level
-),
-{chosen_sql(f"{group}, rate", cluster)}
+{chosen_sql(f"{group}, rate", level, cluster)}
 reaches AS (  -- each group, with the reach of each rate
     SELECT {group}, {each("max(reach) FILTER (WHERE rate = '{0}') AS reach_{0}")}
     FROM chosen
-    GROUP BY {group}
+    GROUP BY ALL
 )
 SELECT {keys.columns("e")}, fills::BIGINT AS fills, missing::BIGINT AS {missing}, orders::BIGINT AS orders,
     {each(SHOWN)},
@@ -183,9 +167,3 @@ LEFT JOIN ({both_sides_sql(keys)}
         "answer": answer,
     }
     return replace(question, steps=steps, medians=(*question.medians, *rates))
-
-
-def _moved_sql(rate: str) -> str:
-    """Return how far the mean of a rate moves without a cluster, as SQL; where nothing is left, without end."""
-    rest = f"(t.paid_{rate} - c.paid_{rate})::DOUBLE / nullif(t.value - c.value, 0)::DOUBLE"
-    return f"coalesce({rest} - weighted_{rate}, 'inf'::DOUBLE)"

@@ -16,17 +16,15 @@ import pandas as pd
 import pyarrow as pa
 
 from loopring_lab.arguments import parse_length
-from loopring_lab.engine.ask import ask_table, counts, given, given_prices
+from loopring_lab.engine.ask import ask_table, given
 from loopring_lab.engine.asof import asof_sql, before_sql, too_late_sql, with_spans_sql
 from loopring_lab.engine.clusters import (
     by_cluster_sql,
-    check_cluster,
-    check_level,
+    check_intervals,
     chosen_sql,
     clusters_sql,
-    reach_sql,
 )
-from loopring_lab.engine.groups import EVERYTHING, Keys, keys_of, literal, several
+from loopring_lab.engine.groups import EVERYTHING, HOUR, Keys, keys_of, literal, several
 from loopring_lab.engine.kinds import FrameT, Given, Trades
 from loopring_lab.engine.near import prices_near
 from loopring_lab.engine.notes import LEFT_OUT
@@ -36,6 +34,7 @@ from loopring_lab.errors import LabError
 from loopring_lab.fills.prices import (
     LAST_FILL_MS,
     OWN_TRADES,
+    check_markets,
     is_near_sql,
     kind_of_prices,
     noted,
@@ -53,7 +52,6 @@ SIZE_CLASSES = 5
 SIZE_CLASS = f"""(rank() OVER by_size - 1) * {SIZE_CLASSES} // count(*) OVER (
     by_size ROWS BETWEEN UNBOUNDED PRECEDING AND UNBOUNDED FOLLOWING
 )"""
-HOUR = 3_600_000  # milliseconds
 # Values that orders of a cell may share besides their market, as SQL over orders. Any other name is a column of the
 # trades.
 CELLS = {
@@ -286,16 +284,16 @@ def _answered(
             order={**keys.order, "part": list(PARTS)},
             added=(*keys.added, "part"),
         )
-    beside = prices_near(prices, fills, parse_length(horizon, caller, "horizon"))
+    length = parse_length(horizon, caller, "horizon")
+    beside = prices_near(prices, fills, length)
     kind = kind_of_prices(beside, fills)
-    found = compare_by(keys, fills, beside, kind, horizon, *how, costs=costs)
+    found = compare_by(keys, fills, beside, kind, length, *how, costs=costs)
     check_markets(found["fills"], fills, prices)
     answer = fills.answered(found)
     if isinstance(answer, pd.DataFrame):
         # `describe` says what was compared.
         answer.attrs["match"] = several(how[1])
-        if isinstance(trades, pd.DataFrame) and "flow" in trades.attrs:
-            answer.attrs["flow"] = trades.attrs["flow"]
+        answer.attrs["flow"] = getattr(trades, "attrs", {}).get("flow", {})
     return noted(answer, kind, fills, beside)
 
 
@@ -304,7 +302,7 @@ def compare_by(
     trades: Given[Any],
     prices: Given[Any] | None,
     kind: str,
-    horizon: str | pd.Timedelta,
+    horizon: int,
     intervals: float,
     match: str | Sequence[str] = MATCH,
     cluster: str | None = None,
@@ -313,13 +311,11 @@ def compare_by(
 ) -> pa.Table:
     """Return the answer of `compare_venues` by keys, which may be periods, or the parts of the cost."""
     caller = trades.caller
-    check_level(intervals, caller)
-    check_cluster(cluster, caller)
+    check_intervals(intervals, cluster, caller)
     if "fill_type" in keys.names:
         raise LabError(
             f"{caller}: by= cannot include 'fill_type', whose values are compared. Leave it out."
         )
-    length = parse_length(horizon, caller, "horizon")
     shared = _shared(match, trades)
     # Columns of the trades that orders must share are read as further keys, which may be of any type.
     own = [name for name in shared if name not in CELLS and name not in keys.names]
@@ -327,11 +323,11 @@ def compare_by(
     aliases = dict(zip(asked_by.names, asked_by.aliases, strict=True))
     own_columns = [aliases[name] for name in own]
     cells = [CELLS[name] for name in shared if name in CELLS]
-    part = aliases["part"] if costs is PARTS else ""
+    part = aliases.get("part", "part")
     roles, tables = role_steps(trades)
     steps = {
         **roles,
-        **_priced_steps(prices, kind, length),
+        **_priced_steps(prices, kind, horizon),
         **_order_steps(keys, own_columns, cells, costs, part),
         **_difference_steps(keys, kind, intervals, cluster),
     }
@@ -355,25 +351,6 @@ def _shared(match: Any, trades: Given[Any]) -> list[str]:
             f"{trades.caller}: match={match!r} lacks 'market', and orders of different markets are not alike. Add it."
         )
     return [name for name in dict.fromkeys(names) if name != "market"]
-
-
-def check_markets(fills: pa.ChunkedArray, trades: Given[Any], prices: Any) -> None:
-    """Raise a `LabError` if no fill was compared, and there are prices, but none of the market of a fill."""
-    beside = given_prices(prices, trades.caller)
-    if beside is None or any(fills.to_pylist()):
-        return
-    found = counts(
-        trades,
-        ("market",),
-        beside,
-        fills="count(*)",
-        listed="(SELECT count(*) FROM prices)",
-        shared="count(*) FILTER (WHERE market IN (SELECT market FROM prices))",
-    )
-    if found["fills"] and found["listed"] and not found["shared"]:
-        raise LabError(
-            f"{trades.caller}: prices= has no price of a market in trades. Give prices of those markets."
-        )
 
 
 def _priced_steps(prices: Given[Any] | None, kind: str, horizon: int) -> dict[str, str]:
@@ -420,38 +397,23 @@ def _order_steps(
 ) -> dict[str, str]:
     """Return the steps from ``priced`` to ``orders``: each with its cell, its clusters, its value and what it paid."""
     listed = ", ".join(
-        f"{{part: {literal(name)}, cost: {sql}}}" for name, sql in costs.items()
+        f"{{{part}: {literal(name)}, cost: {sql}}}" for name, sql in costs.items()
     )
     asked_keys = [alias for alias in keys.aliases if alias != part]
     group = ", ".join([EVERYTHING, *asked_keys, *own_columns])
-    of_part = f", part AS {part}" if part else ""
-    one_order = ", ".join(
-        [
-            keys.columns(),
-            *own_columns,
-            "market",
-            "side",
-            "fill_type",
-            "order_id",
-            "is_only",
-        ]
-    )
     began = f"(first_fill >> {PLACE_BITS})"
-    cell = ", ".join([*own_columns, *cells]) or "0"
+    cell = ", ".join(["market", *own_columns, *cells])
     return {
         "rows": Large(f"""
 -- each cost of takers' fills, with the value of the fill in one token
-SELECT * EXCLUDE part{of_part}
-FROM (
-    SELECT {group}, market, side, fill_type, order_id, is_only, is_taken, size,
-        {began} AS began,
-        {clusters_sql("account_id", "order_id", began)},
-        CASE WHEN worth = 1 THEN notional ELSE (notional::DOUBLE * worth)::HUGEINT END AS value,
-        price_cost,
-        unnest([{listed}], recursive := true)
-    FROM priced
-    LEFT JOIN worth ON quote = token AND {DAY_SQL} = worth.day
-)"""),
+SELECT {group}, market, side, fill_type, order_id, is_only, is_taken, size,
+    {began} AS began,
+    {clusters_sql("account_id", "order_id", began)},
+    CASE WHEN worth = 1 THEN notional ELSE (notional::DOUBLE * worth)::HUGEINT END AS value,
+    price_cost,
+    unnest([{listed}], recursive := true)
+FROM priced
+LEFT JOIN worth ON quote = token AND {DAY_SQL} = worth.day"""),
         "weighed": Streamed("""
 -- what each fill adds to its order, in whole numbers: sums of these have the same digits in any order of rows
 SELECT * EXCLUDE (is_taken, cost, price_cost),
@@ -466,18 +428,18 @@ WITH whole AS (  -- fills of one order put together; most orders have one fill
     FROM weighed
     WHERE is_only
     UNION ALL BY NAME
-    SELECT {one_order},
+    SELECT * EXCLUDE (began, account, day, week, size, value, paid, distance, fills),
         min(COLUMNS(['began', 'account', 'day', 'week'])),
         sum(COLUMNS(['size', 'value', 'paid', 'distance', 'fills']))
     FROM weighed
     WHERE NOT is_only
-    GROUP BY {one_order}
+    GROUP BY ALL
 ),
 sized AS (  -- with the class of their size among the orders of the market, equal sizes in one
     SELECT *,
         {SIZE_CLASS} AS size_class
     FROM whole
-    WINDOW by_size AS (PARTITION BY {f"{part}, " if part else ""}market ORDER BY size)
+    WINDOW by_size AS (PARTITION BY {part}, market ORDER BY size)
 )
 SELECT {keys.columns()}, market, account, day, week, fills, distance,
     (hash({cell}) >> 1)::BIGINT AS cell,
@@ -496,10 +458,10 @@ def _difference_steps(
     group = keys.columns()
     # Trades as reference carry half of their venue's cost: what is nearer to 0 than that proves nothing.
     margin = "distance" if kind == OWN_TRADES else repr(ROUNDING_BPS)
-    sums = """sum(pool_value) AS pool_value,
-    sum(pool_paid) AS pool_paid,
-    sum(book_value) AS book_value,
-    sum(book_paid) AS book_paid"""
+    at_each_venue = (
+        "least(count(*) FILTER (WHERE is_at_pool), count(*) FILTER (WHERE is_on_book))"
+    )
+    sums = "sum(COLUMNS(['pool_value', 'pool_paid', 'book_value', 'book_paid']))"
     return {
         "sums": f"""
 -- cells, with sums of each venue; a row without a cell has the number of fills of a group that are left out
@@ -509,31 +471,22 @@ SELECT {group}, market, cell,
     sum(distance) AS distance,
     {sums}
 FROM orders
-GROUP BY {group}, market, cell
+GROUP BY ALL
 UNION ALL BY NAME
 SELECT {group}, count(*) FILTER (WHERE NOT is_taken) AS left_out
 FROM rows
-GROUP BY {group}""",
-        "means": f"""
--- cells with orders of both venues: their gap, their weight, and the mean gap of all
+GROUP BY ALL""",
+        "means": """
+-- cells with orders of both venues: their mean costs, their gap and their weight
 SELECT *,
-    sum(weight) OVER whole AS total_weight,
-    sum(weight * gap) OVER whole / total_weight AS difference
-FROM (
-    SELECT *,
-        pool_paid::DOUBLE / pool_value::DOUBLE AS pool_mean,
-        book_paid::DOUBLE / book_value::DOUBLE AS book_mean,
-        pool_mean - book_mean AS gap,
-        pool_value::DOUBLE * book_value::DOUBLE / (pool_value + book_value)::DOUBLE AS weight
-    FROM sums
-    WHERE pool_value > 0 AND book_value > 0
-)
-WINDOW whole AS (
-    PARTITION BY {group} ORDER BY market, cell
-    ROWS BETWEEN UNBOUNDED PRECEDING AND UNBOUNDED FOLLOWING
-)""",
+    pool_paid::DOUBLE / pool_value::DOUBLE AS pool_mean,
+    book_paid::DOUBLE / book_value::DOUBLE AS book_mean,
+    pool_mean - book_mean AS gap,
+    pool_value::DOUBLE * book_value::DOUBLE / (pool_value + book_value)::DOUBLE AS weight
+FROM sums
+WHERE pool_value > 0 AND book_value > 0""",
         "spreads": f"""
--- what leaving out a cluster changes: the weight of all cells, and how far their gaps pull the difference
+-- what leaving out a cluster changes: the sum of all cells' weights, and that of their weights times gaps
 WITH own AS (  -- what each cluster has in each cell
     {by_cluster_sql(f"{group}, market, cell", sums, "orders")}
 ),
@@ -545,17 +498,17 @@ rests AS (  -- what the cell has without it; without orders of a venue it has no
         nullif(m.book_value - o.book_value, 0)::DOUBLE AS book_rest,
         (m.pool_paid - o.pool_paid)::DOUBLE / pool_rest
             - (m.book_paid - o.book_paid)::DOUBLE / book_rest AS rest_gap,
-        coalesce(pool_rest * book_rest / (pool_rest + book_rest), 0) AS rest_weight
+        pool_rest * book_rest / (pool_rest + book_rest) AS rest_weight
     FROM own AS o
     JOIN means AS m ON {keys.same("o", "m", "market", "cell")}
 )
 SELECT {group}, market, level, cluster,
     bool_or(is_at_pool) AS is_at_pool,
     bool_or(is_on_book) AS is_on_book,
-    sum(rest_weight - weight ORDER BY cell) AS change,
-    sum(rest_weight * coalesce(rest_gap - difference, 0) - weight * (gap - difference) ORDER BY cell) AS pull
+    sum(coalesce(rest_weight, 0) - weight ORDER BY cell) AS change,
+    sum(coalesce(rest_weight * rest_gap, 0) - weight * gap ORDER BY cell) AS pull
 FROM rests
-GROUP BY {group}, market, level, cluster""",
+GROUP BY ALL""",
         "answer": f"""
 WITH venues AS (  -- what takers traded at each venue, and the fills left out
     SELECT {group},
@@ -563,76 +516,58 @@ WITH venues AS (  -- what takers traded at each venue, and the fills left out
         sum(book_value)::DOUBLE AS book_total,
         sum(left_out) AS left_out
     FROM sums
-    GROUP BY {group}
+    GROUP BY ALL
 ),
 matched AS (  -- both venues over the same cells, and the difference as those who used each would see it
     SELECT {group},
         sum(fills)::BIGINT AS fills,
         sum(orders)::BIGINT AS orders,
-        any_value(total_weight) AS whole_weight,
-        any_value(difference) AS difference_bps,
+        sum(weight ORDER BY market, cell) AS whole_weight,
         sum(pool_value)::DOUBLE AS pool_matched,
         sum(book_value)::DOUBLE AS book_matched,
         sum(weight * pool_mean ORDER BY market, cell) / whole_weight AS pool_bps,
         sum(weight * book_mean ORDER BY market, cell) / whole_weight AS book_bps,
+        pool_bps - book_bps AS difference_bps,
         sum(pool_value::DOUBLE * gap ORDER BY market, cell) / pool_matched AS pool_weighted_bps,
         sum(book_value::DOUBLE * gap ORDER BY market, cell) / book_matched AS book_weighted_bps,
         sum(distance)::DOUBLE / (pool_matched + book_matched) AS distance
     FROM means
-    GROUP BY {group}
+    GROUP BY ALL
 ),
 moves AS (  -- how far the difference moves without each cluster; where nothing is left, without end
     SELECT {keys.columns("s")}, level, cluster,
         bool_or(is_at_pool) AS is_at_pool,
         bool_or(is_on_book) AS is_on_book,
-        any_value(whole_weight) + sum(change ORDER BY market) AS rest,
-        CASE WHEN rest > 0 THEN sum(pull ORDER BY market) / rest ELSE 'inf'::DOUBLE END AS moved
+        sum(change ORDER BY market) AS lost,
+        whole_weight + lost AS rest,
+        sum(pull ORDER BY market) - lost * difference_bps AS pulled,
+        CASE WHEN rest > 0 THEN pulled / rest ELSE 'inf'::DOUBLE END AS moved
     FROM spreads AS s
     JOIN matched AS m ON {keys.same("s", "m")}
-    GROUP BY {keys.columns("s")}, level, cluster
+    GROUP BY {keys.columns("s")}, level, cluster, whole_weight, difference_bps
 ),
-levels AS (  -- how many clusters of each level there are, at the venue that has fewer, and how far they reach
-    SELECT {group}, level,
-        count(*) AS all_clusters,
-        least(count(*) FILTER (WHERE is_at_pool), count(*) FILTER (WHERE is_on_book)) AS clusters,
-        {reach_sql(level)} AS reach
-    FROM moves
-    GROUP BY {group}, level
-),
-{chosen_sql(group, cluster)}
-judged AS (  -- each group, with its interval
-    SELECT v.*, m.* EXCLUDE ({group}), c.* EXCLUDE ({group}),
-        difference_bps - reach AS low_bps,
-        difference_bps + reach AS high_bps,
-        sign(pool_weighted_bps) = sign(difference_bps)
-            AND sign(book_weighted_bps) = sign(difference_bps) AS is_agreed
-    FROM venues AS v
-    LEFT JOIN matched AS m ON {keys.same("v", "m")}
-    LEFT JOIN chosen AS c ON {keys.same("v", "c")}
-)
-SELECT {group},
-    coalesce(fills, 0) AS fills,
-    coalesce(orders, 0) AS orders,
-    coalesce(accounts, 0) AS accounts,
-    coalesce(clusters, 0) AS clusters,
+{chosen_sql(group, level, cluster, at_each_venue)}
+SELECT {keys.columns("v")},
+    coalesce(COLUMNS(['fills', 'orders', 'accounts', 'clusters']), 0),
     level AS cluster,
     coalesce(pool_matched, 0) / nullif(pool_total, 0) AS pool_matched_share,
     coalesce(book_matched, 0) / nullif(book_total, 0) AS book_matched_share,
     pool_bps,
     book_bps,
     difference_bps,
-    low_bps,
-    high_bps,
+    difference_bps - reach AS low_bps,
+    difference_bps + reach AS high_bps,
     pool_weighted_bps,
     book_weighted_bps,
     CASE
-        WHEN NOT is_agreed THEN 'undecided'
-        WHEN high_bps < -{margin} THEN 'pool'
-        WHEN low_bps > {margin} THEN 'book'
+        WHEN high_bps < -{margin} AND greatest(pool_weighted_bps, book_weighted_bps) < 0 THEN 'pool'
+        WHEN low_bps > {margin} AND least(pool_weighted_bps, book_weighted_bps) > 0 THEN 'book'
         ELSE 'undecided'
     END AS verdict,
     {literal(kind)} AS reference,
     CAST(sum(left_out) OVER () AS BIGINT) AS "{LEFT_OUT}"
-FROM judged
-{keys.sorted_by()}""",
+FROM venues AS v
+LEFT JOIN matched AS m ON {keys.same("v", "m")}
+LEFT JOIN chosen AS c ON {keys.same("v", "c")}
+{keys.sorted_by(table="v")}""",
     }

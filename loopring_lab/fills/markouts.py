@@ -12,7 +12,8 @@ from loopring_lab.arguments import parse_length, parse_tolerance
 from loopring_lab.engine import sums
 from loopring_lab.engine.ask import ask, given
 from loopring_lab.engine.asof import asof_sql, time_sql, too_late_sql
-from loopring_lab.engine.clusters import check_cluster, check_level
+from loopring_lab.engine.clusters import check_intervals
+from loopring_lab.engine.estimates import names_of
 from loopring_lab.engine.groups import bps_sql, keys_of, literal, several
 from loopring_lab.engine.kinds import FrameT, Trades
 from loopring_lab.engine.near import prices_near
@@ -54,6 +55,8 @@ ORDERS_SHOWN = (
     *SHORTFALLS,
     "reference",
 )
+# Columns of answers by group that no key may be called.
+TAKEN = (*RESERVED, *names_of(*MARKOUTS, *SHORTFALLS))
 Length = str | pd.Timedelta
 
 
@@ -147,7 +150,7 @@ def markouts(
     lengths = _parse_horizons(horizons, caller)
     fills = given(trades, caller)
     beside = prices_near(prices, fills, *lengths.values())
-    keys = keys_of(fills, by, *RESERVED)
+    keys = keys_of(fills, by, *TAKEN)
     names = (*keys.names, "horizon")
     keys = replace(
         keys,
@@ -285,7 +288,7 @@ def shortfall(
     fills = given(trades, caller)
     beside = prices_near(prices, fills)
     kind = kind_of_prices(beside, fills)
-    keys = keys_of(fills, by, *RESERVED)
+    keys = keys_of(fills, by, *TAKEN)
     received = "sum(CASE fee_token WHEN base THEN size WHEN quote THEN notional END)"
     fee_bps = bps_sql("sum(fee)", received)
     # In ``costs`` `is_only` is FALSE: an order whose fills are of two sides has two rows there.
@@ -352,8 +355,7 @@ FROM compared""",
             kind=kind,
             fills="fills",
         )
-    check_level(intervals, caller)
-    check_cluster(cluster, caller)
+    check_intervals(intervals, cluster, caller)
     shown = ", ".join(ORDERS_SHOWN)
     steps["sums"] = f"-- each order\nSELECT {shown}, trade_id FROM costs"
     steps["pairs"] = sums.pairs_sql(keys)

@@ -21,8 +21,8 @@ from loopring_lab.engine.asof import (
     time_sql,
     with_spans_sql,
 )
-from loopring_lab.engine.clusters import check_cluster, check_level
-from loopring_lab.engine.estimates import with_estimates
+from loopring_lab.engine.clusters import check_intervals
+from loopring_lab.engine.estimates import names_of, with_estimates
 from loopring_lab.engine.groups import DAY, Keys, keys_of, literal
 from loopring_lab.engine.kinds import FrameT, Given, Trades
 from loopring_lab.engine.near import prices_near
@@ -56,6 +56,7 @@ RESERVED = (
     "orders",
     "both_sides",
     "reference",
+    *names_of(*GAPS, *COSTS),
 )
 
 OUTSIDE_PRICES = "outside prices"
@@ -452,8 +453,7 @@ def asked(
     Rows have the columns `shown` before the rates; `order` is that of rows of one fill. The `kind` of the prices, if
     given, is the last column.
     """
-    check_level(level, question.caller)
-    check_cluster(cluster, question.caller)
+    check_intervals(level, cluster, question.caller)
     tables = dict(tables or {})
     last = [f"{literal(kind)} AS reference"] if kind else []
     if by is None:
@@ -494,6 +494,25 @@ def kind_of_prices(prices: Given[Any] | None, trades: Given[Any]) -> str:
     SELECT (market, ms, price) FROM prices WHERE ms IN (SELECT ms FROM trades)))""",
     )
     return OWN_TRADES if found["alike"] > found["fills"] * CHANCE else OUTSIDE_PRICES
+
+
+def check_markets(fills: pa.ChunkedArray, trades: Given[Any], prices: Any) -> None:
+    """Raise a `LabError` if no fill was compared, and there are prices, but none of the market of a fill."""
+    beside = given_prices(prices, trades.caller)
+    if beside is None or any(fills.to_pylist()):
+        return
+    found = counts(
+        trades,
+        ("market",),
+        beside,
+        fills="count(*)",
+        listed="(SELECT count(*) FROM prices)",
+        shared="count(*) FILTER (WHERE market IN (SELECT market FROM prices))",
+    )
+    if found["fills"] and found["listed"] and not found["shared"]:
+        raise LabError(
+            f"{trades.caller}: prices= has no price of a market in trades. Give prices of those markets."
+        )
 
 
 def noted(

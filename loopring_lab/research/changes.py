@@ -15,8 +15,8 @@ from loopring_lab.engine.ask import given
 from loopring_lab.engine.groups import UTC, keys_of
 from loopring_lab.engine.kinds import FrameT, Trades
 from loopring_lab.engine.near import prices_near
-from loopring_lab.fills.comparison import MATCH, RESULTS, check_markets, compare_by
-from loopring_lab.fills.prices import kind_of_prices, noted
+from loopring_lab.fills.comparison import MATCH, RESULTS, compare_by
+from loopring_lab.fills.prices import check_markets, kind_of_prices, noted
 
 COMPARED = (
     "fills",
@@ -99,14 +99,15 @@ def changes(
     """
     caller = "lab.research.changes"
     fills = given(trades, caller)
-    beside = prices_near(prices, fills, parse_length(horizon, caller, "horizon"))
+    length = parse_length(horizon, caller, "horizon")
+    beside = prices_near(prices, fills, length)
     kind = kind_of_prices(beside, fills)
     keys = keys_of(fills, by, *COMPARED, *RESULTS, every=str(every), tz=tz)
     period, *others = keys.names
     keys = replace(keys, names=(*others, period))
 
     def compared(level: float) -> pa.Table:
-        return compare_by(keys, fills, beside, kind, horizon, level, match, cluster)
+        return compare_by(keys, fills, beside, kind, length, level, match, cluster)
 
     found = compared(intervals)
     check_markets(found["fills"], fills, prices)

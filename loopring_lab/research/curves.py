@@ -16,8 +16,7 @@ from loopring_lab.engine.clusters import (
     LEAST_CLUSTERS,
     LEVELS,
     by_cluster_sql,
-    check_cluster,
-    check_level,
+    check_intervals,
     clusters_sql,
     student,
 )
@@ -161,8 +160,7 @@ def cost_curves(
     40  pool  3827.625821  29.320334
     """
     caller = "lab.research.cost_curves"
-    check_level(intervals, caller)
-    check_cluster(cluster, caller)
+    check_intervals(intervals, cluster, caller)
     length = parse_length(horizon, caller, "horizon")
     if not length:
         raise LabError(

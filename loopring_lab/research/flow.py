@@ -9,7 +9,7 @@ import pandas as pd
 from loopring_lab.arguments import parse_tolerance
 from loopring_lab.engine.ask import ask, ask_table, given
 from loopring_lab.engine.asof import asof_sql
-from loopring_lab.engine.clusters import check_level, student_sql
+from loopring_lab.engine.clusters import check_intervals, student_sql
 from loopring_lab.engine.groups import keys_of
 from loopring_lab.engine.kinds import FrameT, Given, Trades
 from loopring_lab.engine.near import prices_near
@@ -195,7 +195,7 @@ def with_flow(
     {10083: 'user', 12059: 'arbitrage'}
     """
     caller = "lab.research.with_flow"
-    check_level(intervals, caller)
+    check_intervals(intervals, None, caller)
     fills = given(trades, caller)
     beside = prices_near(prices, fills)
     if kind_of_prices(beside, fills) == OWN_TRADES:

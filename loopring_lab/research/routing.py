@@ -11,8 +11,8 @@ from loopring_lab.amounts.arithmetic import AMOUNT_TYPE
 from loopring_lab.amounts.scaling import from_integers, to_integers
 from loopring_lab.engine.ask import ask, ask_table, given
 from loopring_lab.engine.asof import asof_sql, before_sql
-from loopring_lab.engine.clusters import check_cluster, check_level
-from loopring_lab.engine.estimates import with_estimates
+from loopring_lab.engine.clusters import check_intervals
+from loopring_lab.engine.estimates import names_of, with_estimates
 from loopring_lab.engine.groups import EVERYTHING, Keys, keys_of, several
 from loopring_lab.engine.kinds import FrameT, Given, Trades
 from loopring_lab.engine.notes import with_note
@@ -32,9 +32,9 @@ MANTISSA = 2**19 - 1
 # Amounts of frames have 38 digits.
 LARGEST = 10**38
 
-# Columns of answers by group that no key may be called.
-TAKEN = (*RESERVED, "unquoted")
 RATES = ("before_fees_bps", "opportunity_bps")
+# Columns of answers by group that no key may be called.
+TAKEN = (*RESERVED, "unquoted", *names_of(*RATES))
 # Columns with what is known of each order, in the order of the answer.
 OF_ORDERS = (
     "first",
@@ -153,8 +153,7 @@ def pool_quotes(
     0  SELL  2052.19   2298.45     2317.87        98.673032
     1   BUY   227.33    254.61     257.881      -128.817663
     """
-    check_level(intervals, CALLER)
-    check_cluster(cluster, CALLER)
+    check_intervals(intervals, cluster, CALLER)
     check_fees(pool_fee_bps, taker_fee_bps, CALLER)
     if by is not None:
         by = several(by)
