@@ -31,6 +31,8 @@ from loopring_lab.relayer import World
 CHEAPER = ("pool", "book", "neither")
 SIZE = 0.2
 FIRST_SEED = 9101
+# A world has four or five markets with an interval, so that these and the three kinds have more than 400.
+WORLDS = 36
 ALL = "all markets"
 
 
@@ -62,7 +64,7 @@ def answers(world: World) -> pd.DataFrame:
 
 def main() -> None:
     """Ask each world, and say how many intervals hold what is true of its kind."""
-    worlds = int(sys.argv[1]) if len(sys.argv) > 1 else 24
+    worlds = int(sys.argv[1]) if len(sys.argv) > 1 else WORLDS
     first = int(sys.argv[2]) if len(sys.argv) > 2 else FIRST_SEED
     tables = []
     for cheaper in CHEAPER:
@@ -72,12 +74,18 @@ def main() -> None:
             world = World(seed, SIZE, cheaper, book_arbitrage=True, drawn_accounts=True)
             sums.append(true_sums(world))
             found.append(answers(world))
-        total = pd.concat(sums).groupby(level=0).sum()
-        truth = (total["pull"] / total["weight"]).rename("truth")
-        table = pd.concat(found).join(truth, on="market").dropna(subset=["truth"])
-        tables.append(table.assign(kind=cheaper))
-        print(cheaper, summary(tables[-1]), flush=True)
+            # A run that is stopped has told of the worlds so far.
+            table = beside_truth(sums, found)
+            print(cheaper, seed, summary(table), flush=True)
+        tables.append(table)
     print("all kinds", summary(pd.concat(tables)))
+
+
+def beside_truth(sums: list[pd.DataFrame], found: list[pd.DataFrame]) -> pd.DataFrame:
+    """Return what was found in worlds of a kind, beside the difference of all their orders."""
+    total = pd.concat(sums).groupby(level=0).sum()
+    truth = (total["pull"] / total["weight"]).rename("truth")
+    return pd.concat(found).join(truth, on="market").dropna(subset=["truth"])
 
 
 def summary(table: pd.DataFrame) -> dict[str, float]:

@@ -1,15 +1,20 @@
 """How sure an estimate is: the cluster jackknife, the same for every interval of the package.
 
 Orders of one account, of one day or of one week have something in common, so they are not so many independent
-observations. Each such cluster in turn is left out, and the estimate computed again. How far it moves tells how much it
-would vary with other clusters like these (CRV3: MacKinnon, Nielsen and Webb, "Fast and reliable jackknife and bootstrap
-methods for cluster-robust inference", Journal of Applied Econometrics, 2023):
+observations. So each such *cluster* is left out in turn, and the estimate computed again. How far it moves tells how
+much it would vary with other clusters like these (CRV3: MacKinnon, Nielsen and Webb, "Fast and reliable jackknife and
+bootstrap methods for cluster-robust inference", Journal of Applied Econometrics, 2023). For G clusters:
 
-    error ** 2 = (G - 1) / G * sum(moved ** 2)        for G clusters; the interval is Student's t with G - 1
+    error ** 2 = (G - 1) / G * sum(moved ** 2)        the interval reaches t errors to each side, of Student's t with
+                                                      G - 1 degrees of freedom
 
-Which clusters vary on their own is not known, so every level is tried that has enough of them, and the widest interval
-counts. A few accounts cannot speak for others: with more than one account, but fewer than `LEAST_CLUSTERS`, there is no
-interval. One account speaks for itself, by its days and weeks.
+Which of the three *levels* varies on its own is not known, so that every level is tried that has at least
+`LEAST_CLUSTERS` clusters, at both venues where two are compared, and the widest interval counts. It is cautious where
+several levels are about as wide: the widest of three then holds more often than it says.
+
+A few accounts cannot speak for others: with more than one, but fewer than `LEAST_CLUSTERS`, there is no interval. One
+account speaks for itself, by its days and weeks. An estimate that cannot be computed without one of its clusters has no
+interval either.
 """
 
 from __future__ import annotations

@@ -1,7 +1,9 @@
 """Means of rates by group, weighted by value, with intervals: the last steps of many questions.
 
-The mean is that of a ratio: the sum of value times rate over the sum of value. How sure it is follows from leaving out
-each account, day or week in turn, see `clusters`.
+The mean is a ratio of two sums, of value times rate and of value, over the rows of a group that have all its rates. In
+one group values are in one token, so that they can be added: the quote token if there is one, else the most used one.
+Without an account, a day or a week, both sums are smaller by what it has, which gives the mean that is left. How far
+that moves is how sure the mean is, see `clusters`.
 """
 
 from __future__ import annotations

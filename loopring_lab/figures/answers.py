@@ -7,6 +7,7 @@ from typing import Any
 
 import pandas as pd
 
+from loopring_lab.arguments import parse_length
 from loopring_lab.engine.ask import given
 from loopring_lab.errors import LabError, did_you_mean
 from loopring_lab.figures.words import group_label
@@ -109,3 +110,15 @@ def interval_of(
 def pulled(table: pd.DataFrame) -> str:
     """Return a line for the note of a figure that measures against trades of the exchange itself."""
     return f"\n{PULLED}" if (table["reference"] == OWN_TRADES).any() else ""
+
+
+def measured(table: pd.DataFrame, horizon: Any, caller: str) -> str:
+    """Say in a note what the costs of a comparison are measured against."""
+    reference = table["reference"].iloc[0]
+    when = "before"
+    if parse_length(horizon, caller, "horizon"):
+        when = f"{horizon} after"
+    note = f"measured against {reference} {when} each order"
+    return (
+        f"{note}, which pull differences towards 0" if reference == OWN_TRADES else note
+    )

@@ -25,6 +25,7 @@ from loopring_lab.figures.answers import (
     as_pandas,
     by_names,
     interval_of,
+    measured,
     pulled,
     weighted,
 )
@@ -45,7 +46,7 @@ from loopring_lab.figures.words import (
     format_number,
 )
 from loopring_lab.fills.markouts import HORIZONS
-from loopring_lab.fills.prices import OWN_TRADES, cost_of
+from loopring_lab.fills.prices import cost_of
 from loopring_lab.fills.sizes import size_profile
 
 # Widths of bins, times a power of ten.
@@ -307,16 +308,12 @@ def venue_differences(
     # Groups of one venue only have no difference.
     known = table.dropna(subset=["difference_bps"])
     rows = all_and_groups(overall, known, names, "fills")
-    note = "95 % interval, widest of accounts, days and weeks"
-    if count > 1:
-        note += "; those of groups hold all at once"
-    reference = rows["reference"].iloc[0]
-    note += f"\nhollow: undecided; {reference} {horizon} after the end of each order"
-    if reference == OWN_TRADES:
-        note += ", which pull differences towards 0"
-    if len(known) > MOST_LINES:
-        note += f"; the {MOST_LINES} of {len(known)} with most fills"
+    at_once = " (groups: all at once)" if count > 1 else ""
+    note = f"line: holds the true difference, 95 % sure{at_once}; hollow: undecided"
+    note += f"\n{measured(rows, horizon, caller)}"
     title = f"AMM pool minus order book, like with like{by_names(names)}"
+    if len(known) > MOST_LINES:
+        title += f" ({MOST_LINES} of {len(known)})"
 
     def say(row: dict[Any, Any]) -> str:
         counts = (

@@ -1,9 +1,20 @@
-"""The AMM pool against the order book, like with like.
+"""The AMM pool against the order book, like with like: what is computed, step by step, and why.
 
-What is compared are orders: all fills of one at a venue, with their mean cost by value. Orders that share a cell, such
-as a market, a side, a size class and a week, are alike; a cell's gap is the pool's mean cost less the book's. The
-difference of the venues is the mean gap, in which a cell weighs most where both venues have much. That is the
-coefficient of the pool in a regression of cost on venue with an effect for each cell, weighted by value.
+1. *Orders* are compared, not fills: a maker's limits decide in how many parts an order is filled. An order's cost is
+   the mean of its fills at a venue, weighted by value: the fee, and how much worse the price was than a reference.
+2. Orders are alike if they share a *cell*: by default the market, the side, a fifth of the order sizes in the market,
+   and the week. In a cell the *gap* is the pool's mean cost less the book's. Cells with one venue compare nothing.
+3. The *difference* is the mean gap, in which a cell weighs ``pool * book / (pool + book)`` of the values at its venues,
+   so that cells count most in which both means are sure. It is the coefficient of the pool in a regression of cost on
+   venue with an effect for each cell, weighted by value (overlap weights).
+4. The same mean is taken with the value at each venue as weights, as those who used it see it. Where the signs differ,
+   the answer depends on who asks, and there is no verdict.
+5. The *interval* is that of a jackknife, see `engine.clusters`. The difference without a cluster follows from the sums
+   of the cells that the cluster has orders in: a cell without them has another gap and weight, or drops out.
+
+Costs and values are summed as whole numbers, so that the answer does not depend on the order of rows. Each step is SQL,
+which DuckDB runs here or on Spark's workers, on the rows of some markets at a time; cells are of one market, so that
+sums of markets are all that is put together in the end.
 """
 
 from __future__ import annotations

@@ -24,10 +24,14 @@ VERDICTS = {
 LITTLE = 0.5
 # For each time that orders may share, a longer one that they may share in its place.
 COARSER = {"hour": "day", "day": "week", "week": "month"}
+# For each but the shortest, one in which less can change.
+FINER = {"day": "hour", "week": "day", "month": "week"}
+# So many times the orders are out of reach: it would be idle to name their number.
+MOST_TIMES = 100
 DISAGREE = "The signs differ, so which venue is cheaper depends on who asks, and the verdict is undecided."
 PULLED = (
     "The reference is own trades: an interval covers sampling only, and the difference is pulled towards 0, "
-    "at times beyond it."
+    "at times beyond it. A verdict needs an interval that is farther from 0 than the fills are from such trades."
 )
 
 
@@ -43,9 +47,10 @@ def describe(comparison: Any) -> Sentences:
     -------
     str
         Which a notebook shows as prose. For each row a line with the verdict, the difference and its interval. Below it
-        a list: what was compared, and which part of each venue's value that is; the difference as those who used each
-        venue would see it; what the interval is about, or why there is none; how much of the flow is arbitrage, as far
-        as `research.with_flow` has told; and a warning where the exchange's own trades are the reference.
+        a list: what was compared, which part of each venue's value that is, and what that assumes; the difference as
+        those who used each venue would see it; what the interval is about, or why there is none; where it leaves open
+        which venue is cheaper, how many orders may be enough; how much of the flow is arbitrage, as far as
+        `research.with_flow` has told; and a warning where the exchange's own trades are the reference.
 
     Raises
     ------
@@ -95,8 +100,10 @@ def _sentence(row: dict[Any, Any], match: list[str], flow: dict[str, Any]) -> st
     # The details come in the order in which a reader asks: what, for whom, how sure, and whose.
     details = [
         _what_is_compared(row, match),
+        _what_is_assumed(row, match),
         _as_each_sees_it(row),
         _about_whom(row),
+        _what_is_enough(row),
         _flow_in_words(flow),
     ]
     if row["reference"] == OWN_TRADES:
@@ -118,16 +125,34 @@ def _coarser(match: list[str]) -> str:
 
 
 def _what_is_compared(row: dict[Any, Any], match: list[str]) -> str:
-    pool = row["pool_matched_share"]
-    book = row["book_matched_share"]
     sentence = (
-        f"Compared are orders that share {listed(match)}: {pool:.0%} of the value that takers traded at the pool, and "
-        f"{book:.0%} of that on the book."
+        f"Compared are orders that share {listed(match)}: {row['pool_matched_share']:.0%} of the value that takers "
+        f"traded at the pool, and {row['book_matched_share']:.0%} of that on the book."
+    )
+    return f"{sentence} {_coarser(match)}".rstrip() if _is_little(row) else sentence
+
+
+def _is_little(row: dict[Any, Any]) -> bool:
+    return min(row["pool_matched_share"], row["book_matched_share"]) < LITTLE
+
+
+def _what_is_assumed(row: dict[Any, Any], match: list[str]) -> str:
+    """Say what the times of orders in one cell may not do, and which match assumes less, where enough is shared."""
+    if "hour" in match:
+        return ""
+    within = "Over the whole time"
+    shorter = "week"
+    for time, finer in reversed(FINER.items()):
+        if time in match:
+            within = f"Within a {time}"
+            shorter = finer
+    sentence = (
+        f"{within}, orders at both venues are assumed to come at equally costly times"
     )
     return (
-        f"{sentence} {_coarser(match)}".rstrip()
-        if min(pool, book) < LITTLE
-        else sentence
+        f"{sentence}."
+        if _is_little(row)
+        else f"{sentence}; match by {shorter} to drop that."
     )
 
 
@@ -136,11 +161,12 @@ def _as_each_sees_it(row: dict[Any, Any]) -> str:
         f"Weighted as those who used the pool traded, the difference is {rounded(row['pool_weighted_bps'])} bps; as "
         f"those who used the book, {rounded(row['book_weighted_bps'])} bps."
     )
-    signs = {
-        row[name] > 0
-        for name in ("difference_bps", "pool_weighted_bps", "book_weighted_bps")
-    }
-    return f"{sentence} {DISAGREE}" if len(signs) > 1 else sentence
+    return sentence if _is_agreed(row) else f"{sentence} {DISAGREE}"
+
+
+def _is_agreed(row: dict[Any, Any]) -> bool:
+    names = ("difference_bps", "pool_weighted_bps", "book_weighted_bps")
+    return len({row[name] > 0 for name in names}) == 1
 
 
 def _about_whom(row: dict[Any, Any]) -> str:
@@ -157,6 +183,30 @@ def _about_whom(row: dict[Any, Any]) -> str:
     if row["accounts"] == 1:
         return f"The interval is about this account, whose {row['cluster']}s vary ({clusters})."
     return f"The interval is as wide as {row['cluster']}s vary ({clusters} at the venue that has fewer)."
+
+
+def _what_is_enough(row: dict[Any, Any]) -> str:
+    """Say how many orders may be enough, where an interval contains 0: it narrows as the root of their number."""
+    gap = abs(row["difference_bps"])
+    reach = (row["high_bps"] - row["low_bps"]) / 2
+    # More orders mend neither a reference of own trades, which pulls the difference, nor signs that differ.
+    is_mended = row["reference"] != OWN_TRADES and _is_agreed(row)
+    if pd.isna(reach) or reach <= gap or not is_mended:
+        return ""
+    if reach > gap * MOST_TIMES**0.5:
+        return f"The difference is so near to 0 that {MOST_TIMES} times as many orders would hardly decide it."
+    times = (reach / gap) ** 2
+    orders = _about(row["orders"] * times)
+    clusters = _about(row["clusters"] * times)
+    return (
+        f"Were the true difference {rounded(row['difference_bps'])} bps, about {orders} orders of {clusters} "
+        f"{row['cluster']}s like these would have an even chance of a verdict."
+    )
+
+
+def _about(number: float) -> str:
+    """Write a number that is an estimate with two digits."""
+    return f"{float(f'{number:.2g}'):,.0f}"
 
 
 def _flow_in_words(flow: dict[str, Any]) -> str:

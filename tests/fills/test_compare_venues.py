@@ -1,5 +1,6 @@
 """Comparisons of venues: a regression elsewhere, populations made by hand, synthetic worlds, and odd frames."""
 
+import re
 from typing import Any
 
 import numpy as np
@@ -7,15 +8,15 @@ import pandas as pd
 import pytest
 from engine.test_intervals import PRICES, drawn
 from pandas.testing import assert_frame_equal
+from support.comparison import closes_after, comparison_of, matched, orders_of
+from support.engines import assert_same as assert_rows_same
+from support.engines import on
 from support.optional import thorough
 from support.populations import KINDS, compared, population
 from support.worlds import MINUTE, minute_marks, trades_of, users_of, values_of
 
 import loopring_lab as lab
 from loopring_lab.relayer import World
-
-LEVELS = ("account", "day", "week")
-WEEK = 7 * 86_400_000
 
 
 def assert_same(found: pd.DataFrame, expected: pd.DataFrame) -> None:
@@ -24,55 +25,6 @@ def assert_same(found: pd.DataFrame, expected: pd.DataFrame) -> None:
 
 
 # A regression elsewhere
-
-
-def orders_of(takers: pd.DataFrame, references: Any, values: Any) -> pd.DataFrame:
-    """Return takers' orders at each venue: what they cost, what they are worth, and what they may share."""
-    sign = takers["side"].map({"BUY": 1.0, "SELL": -1.0}).astype(float)
-    worse = takers["price"].astype(float) / np.asarray(references, float) - 1
-    began = takers.groupby("order_hash")["created_at"].transform("min")
-    fills = pd.DataFrame(
-        {
-            "market": takers["market"].astype(str),
-            "side": takers["side"].astype(str),
-            "venue": takers["fill_type"].astype(str),
-            "order": takers["order_hash"].astype(str),
-            "account": takers["account_id"].astype(int),
-            "began": began,
-            "size": takers["size"].astype(float),
-            "value": np.asarray(values, float),
-            "cost": worse * 10_000 * sign + takers["fee_bps"],
-        }
-    )
-    fills = fills[fills["cost"].notna()]
-    fills["paid"] = fills["value"] * fills["cost"]
-    one = ["market", "side", "venue", "order", "account", "began"]
-    orders = fills.groupby(one)[["size", "value", "paid"]].sum().reset_index()
-    ms = (orders["began"] - pd.Timestamp(0, tz="UTC")) // pd.Timedelta("1ms")
-    sizes = orders.groupby("market")["size"]
-    return orders.assign(
-        cost=orders["paid"] / orders["value"],
-        pool=(orders["venue"] == "amm").astype(float),
-        day=ms // 86_400_000,
-        week=ms // WEEK,
-        size_class=(sizes.rank(method="min") - 1) * 5 // sizes.transform("size"),
-    )
-
-
-def matched(orders: pd.DataFrame, *cell: str) -> pd.DataFrame:
-    """Return the orders of cells that have both venues."""
-    cells = orders.groupby(list(cell)).ngroup()
-    has_both = orders.groupby(cells)["venue"].transform("nunique") == 2
-    return orders.assign(cell=cells)[has_both]
-
-
-def closes_after(takers, marks):
-    """Return the close of the first whole minute after each taker's order."""
-    closes = marks.to_pandas().set_index(["market", "created_at"])["price"]
-    ends = takers.groupby("order_hash")["created_at"].transform("max")
-    minutes = (ends + pd.Timedelta(1, "min")).dt.floor("min")
-    keys = pd.MultiIndex.from_arrays([takers["market"].astype(str), minutes])
-    return closes.reindex(keys)
 
 
 @pytest.fixture(scope="module")
@@ -85,7 +37,7 @@ def orders(users: tuple[pd.DataFrame, Any]) -> pd.DataFrame:
     trades, marks = users
     takers = trades[trades["role"] == "taker"].reset_index(drop=True)
     values = values_of(trades).reindex(takers["trade_id"])
-    return orders_of(takers, closes_after(takers, marks), values)
+    return orders_of(takers, closes_after(takers, marks.to_pandas()), values)
 
 
 @pytest.mark.filterwarnings("ignore")  # of pandas, about what pyfixest does with it
@@ -118,6 +70,18 @@ def test_difference_and_error_are_those_of_a_regression(users, orders, level):
     assert found["difference_bps"] - found["low_bps"] == reach
 
 
+@pytest.mark.parametrize(
+    "engine", ["polars", *map(thorough, ("duckdb", "archive", "spark"))]
+)
+def test_intervals_have_the_digits_of_pandas_on_every_kind_of_frame(users, engine):
+    """Several markets, whose sums Spark puts together, and an interval in each row."""
+    trades, marks = users
+    expected = lab.fills.compare_venues(trades, marks, by="fee_token")
+    assert expected["low_bps"].notna().sum() > 1
+    found = lab.fills.compare_venues(on(engine, trades), marks, by="fee_token")
+    assert_rows_same(found, expected)
+
+
 def test_shares_and_other_weights_are_sums_over_cells(users, orders):
     found = lab.fills.compare_venues(*users).iloc[0]
     both = matched(orders, "market", "side", "size_class", "week")
@@ -136,14 +100,14 @@ def test_shares_and_other_weights_are_sums_over_cells(users, orders):
     )
 
 
-def test_by_default_the_widest_level_counts(users):
-    widths = {}
-    for level in LEVELS:
-        found = lab.fills.compare_venues(*users, cluster=level).iloc[0]
-        widths[level] = found["high_bps"] - found["low_bps"]
+def test_by_default_the_widest_level_counts(users, orders):
+    """The interval is that of orders from which each cluster is dropped, and all begins anew."""
     found = lab.fills.compare_venues(*users).iloc[0]
-    assert found["cluster"] == max(widths, key=lambda level: widths[level])
-    assert found["high_bps"] - found["low_bps"] == max(widths.values())
+    expected = comparison_of(orders, ["market", "side", "size_class", "week"])
+    assert (found["cluster"], found["clusters"]) == expected[-2:]
+    assert found["difference_bps"] == pytest.approx(expected.difference, rel=1e-9)
+    for end in ("low", "high"):
+        assert found[f"{end}_bps"] == pytest.approx(getattr(expected, end), rel=1e-5)
 
 
 @pytest.mark.parametrize(
@@ -158,10 +122,7 @@ def test_by_default_the_widest_level_counts(users):
 def test_orders_are_compared_with_those_that_share_what_match_names(
     users, orders, match, cell
 ):
-    known = orders.assign(
-        month=orders["began"].dt.strftime("%Y-%m"),
-        hour=orders["began"].dt.floor("h"),
-    )
+    known = orders.assign(hour=orders["began"].dt.floor("h"))
     found = lab.fills.compare_venues(*users, match=match).iloc[0]
     assert found["orders"] == len(matched(known, *cell))
 
@@ -262,6 +223,45 @@ def test_without_a_cluster_that_all_cells_need_there_is_no_interval():
     assert found["difference_bps"] == pytest.approx(
         lab.fills.compare_venues(trades, prices)["difference_bps"].item(), rel=1e-12
     )
+
+
+def test_an_undecided_answer_says_how_many_orders_may_be_enough():
+    """An interval narrows as the root of the number of orders and of accounts."""
+    answer = lab.fills.compare_venues(*population("30 accounts, both venues", 1))
+    row = answer.iloc[0]
+    times = ((row["high_bps"] - row["difference_bps"]) / row["difference_bps"]) ** 2
+    orders, accounts = re.search(
+        r"about ([\d,]+) orders of ([\d,]+) accounts like these would have an even chance",
+        lab.fills.describe(answer),
+    ).groups()
+    assert int(orders.replace(",", "")) == pytest.approx(864 * times, rel=0.05)
+    assert int(accounts) == pytest.approx(30 * times, rel=0.05)
+    # Signs that differ, a verdict and a reference of own trades are none of sampling.
+    for kept in (
+        {"book_weighted_bps": 1.0},
+        {"low_bps": row["difference_bps"] - 1, "high_bps": row["difference_bps"] + 1},
+        {"reference": "own trades"},
+    ):
+        assert "an even chance" not in lab.fills.describe(answer.assign(**kept))
+    near = answer.assign(low_bps=-25.0, high_bps=25.0 + 2 * row["difference_bps"])
+    assert "100 times as many orders would hardly decide it" in lab.fills.describe(near)
+
+
+@pytest.mark.parametrize(
+    ("match", "said"),
+    [
+        (["market", "side", "size", "week"], "Within a week, orders at both venues"),
+        (["market", "day"], "Within a day, orders at both venues"),
+        (["market", "account", "month"], "Within a month, orders at both venues"),
+        (["market"], "Over the whole time, orders at both venues"),
+    ],
+)
+def test_what_a_match_assumes_is_said(match, said):
+    fills = population("30 accounts, both venues", 1)
+    answer = lab.fills.describe(lab.fills.compare_venues(*fills, match=match))
+    assert f"- {said} are assumed to come at equally costly times; match by" in answer
+    by_hour = lab.fills.compare_venues(*fills, match=["market", "hour"])
+    assert "equally costly times" not in lab.fills.describe(by_hour)
 
 
 def test_where_weights_decide_the_sign_the_verdict_is_undecided():

@@ -19,9 +19,16 @@ from typing import Any, NamedTuple
 import nbformat
 import pandas as pd
 import pytest
+from support.comparison import (
+    VENUES,
+    Comparison,
+    closes_after,
+    comparison_of,
+    orders_of,
+)
 from support.settled_block import settled_of
 from support.settled_world import SettledWorld
-from support.worlds import true_costs, true_orders, true_overlap
+from support.worlds import true_costs, true_orders, true_overlap, values_of
 
 import loopring_lab as lab
 from loopring_lab.relayer import Relayer
@@ -171,20 +178,20 @@ def test_fills_are_counted_once_and_by_their_takers(world, venues):
 
 def test_those_compared_are_users_and_nearly_all_of_them(world, venues):
     fills = compared(world, venues)
-    said = venues.numbers("# fills of # accounts are compared.")
+    said = venues.numbers("# fills of # accounts are compared, those of users.")
     assert said == [len(fills), len({fill.taker for fill in fills})]
     assert not {fill.taker for fill in fills} & set(world.arbitrageurs)
     users = [fill for fill in taken(world) if fill.taker not in world.arbitrageurs]
     assert len(fills) > 0.95 * len(users)
 
 
-def orders_of(world: World, fills: list[Fill]) -> pd.DataFrame:
+def true_orders_of(world: World, fills: list[Fill]) -> pd.DataFrame:
     numbers = {fill.id for fill in fills}
     return true_orders(cost for cost in true_costs(world) if cost.fill.id in numbers)
 
 
 def test_the_verdict_is_the_true_one_and_rests_on_outside_prices(world, venues):
-    truth = true_overlap(orders_of(world, compared(world, venues)))
+    truth = true_overlap(true_orders_of(world, compared(world, venues)))
     sentence = next(
         line for line in venues.text.splitlines() if "pool minus book" in line
     )
@@ -216,7 +223,9 @@ def test_classes_of_takers_are_shown_beside_each_other(world, venues):
         if row["fills"] and pd.notna(row["low_bps"]):
             own = [fill for fill in fills if name in ("all takers", known[fill.id])]
             assert (
-                row["low_bps"] < true_overlap(orders_of(world, own)) < row["high_bps"]
+                row["low_bps"]
+                < true_overlap(true_orders_of(world, own))
+                < row["high_bps"]
             )
     # The line of users is the headline.
     headline = venues.names["compared"].iloc[0]
@@ -224,11 +233,153 @@ def test_classes_of_takers_are_shown_beside_each_other(world, venues):
         assert rows.loc["user", name] == headline[name]
 
 
-def test_parts_of_the_cost_are_shown(venues):
+# Sentences of `describe`, with the names of their numbers. Below each verdict, every line must be one of these.
+VERDICTS = {
+    "The pool is cheaper": "pool",
+    "The order book is cheaper": "book",
+    "Undecided": "undecided",
+}
+HEADLINE = re.compile(
+    rf"^({'|'.join(VERDICTS)}): pool minus book is {NUMBER} bps \(interval {NUMBER} to {NUMBER}\), fee and price "
+    rf"together, over {NUMBER} orders of {NUMBER} accounts\.$"
+)
+DETAILS = {
+    "shares": rf"Compared are orders that share (.+): {NUMBER}% of the value that takers traded at the pool, and "
+    rf"{NUMBER}% of that on the book\.( Match more coarsely, such as by month\.)?",
+    "times": r"Within a (\w+), orders at both venues are assumed to come at equally costly times(; match by \w+ to drop "
+    r"that)?\.",
+    "weighted": rf"Weighted as those who used the pool traded, the difference is {NUMBER} bps; as those who used the "
+    rf"book, {NUMBER} bps\.( The signs differ, so which venue is cheaper depends on who asks, and the verdict is "
+    r"undecided\.)?",
+    "level": rf"The interval is as wide as (\w+)s vary \({NUMBER} \w+s at the venue that has fewer\)\.",
+    "enough": rf"Were the true difference {NUMBER} bps, about {NUMBER} orders of {NUMBER} (\w+)s like these would have "
+    r"an even chance of a verdict\.",
+    "hopeless": r"The difference is so near to 0 that (100) times as many orders would hardly decide it\.",
+    "arbitrage": rf"Arbitrage, of all trades: {NUMBER} accounts? with {NUMBER}% of the value at the pool and {NUMBER} "
+    rf"accounts? with {NUMBER}% of the value at the book\.",
+}
+
+
+def said_by(text: str) -> list[dict[str, tuple[str, ...]]]:
+    """Return the sentences of each comparison with what they have in their places."""
+    found: list[dict[str, tuple[str, ...]]] = []
+    for line in text.splitlines():
+        if headline := HEADLINE.match(line):
+            found.append({"headline": headline.groups(default="")})
+        elif line.startswith("- ") and found:
+            matches = {
+                name: re.fullmatch(pattern, line.removeprefix("- "))
+                for name, pattern in DETAILS.items()
+            }
+            ((name, match),) = [(k, one) for k, one in matches.items() if one]
+            assert name not in found[-1]
+            found[-1][name] = match.groups(default="")
+    return found
+
+
+def number(text: str) -> float:
+    return float(text.replace(",", ""))
+
+
+def assert_said(said: dict[str, tuple[str, ...]], true: Comparison, cell: str) -> None:
+    """Compare sentences with what was computed beside: as many digits as are written."""
+    verdict, *numbers = said["headline"]
+    bps = [true.difference, true.low, true.high]
+    assert [number(text) for text in numbers] == [
+        *(pytest.approx(one, abs=0.051) for one in bps),
+        true.orders,
+        true.accounts,
+    ]
+    signs = {one > 0 for one in (true.difference, *true.weighted.values())}
+    is_sure = not true.low < 0 < true.high
+    cheaper = "pool" if true.difference < 0 else "book"
+    expected = cheaper if is_sure and len(signs) == 1 else "undecided"
+    assert VERDICTS[verdict] == expected
+    shared, pool, book, coarser = said["shares"]
+    assert shared == cell
+    shares = [100 * true.shares["amm"], 100 * true.shares["dex"]]
+    assert [number(pool), number(book)] == pytest.approx(shares, abs=0.51)
+    if min(shares) < 50:
+        # A month is the coarsest.
+        assert bool(coarser) == ("week" in cell)
+    assert said["times"][0] in cell
+    assert bool(said["times"][1]) == (min(shares) >= 50)
+    pool, book, differ = said["weighted"]
+    weighted = [true.weighted["amm"], true.weighted["dex"]]
+    assert [number(pool), number(book)] == pytest.approx(weighted, abs=0.051)
+    assert bool(differ) == (len(signs) > 1)
+    level, clusters = said["level"]
+    assert (level, number(clusters)) == (true.cluster, true.clusters)
+    times = ((true.high - true.difference) / true.difference) ** 2
+    assert ("enough" in said) == (1 < times <= 100 and len(signs) == 1)
+    assert ("hopeless" in said) == (times > 100 and len(signs) == 1)
+    if "enough" in said:
+        _, orders, clusters, level = said["enough"]
+        assert level == true.cluster
+        assert number(orders) == pytest.approx(times * true.orders, rel=0.051)
+        assert number(clusters) == pytest.approx(times * true.clusters, rel=0.051)
+
+
+def orders_beside(venues: Run, name: str, part: str = "all_in") -> pd.DataFrame:
+    """Return the orders of a frame of the notebook's, with costs computed from its closes."""
+    takers = venues.names[name].reset_index(drop=True)
+    closes = closes_after(takers, venues.names["reference"])
+    values = values_of(takers).reindex(takers["trade_id"])
+    return orders_of(takers, closes, values, part)
+
+
+USUAL = ["market", "side", "size_class", "week"]
+
+
+def test_every_sentence_about_users_is_what_their_orders_say(world, venues):
+    orders = orders_beside(venues, "users")
+    headline, own = said_by(venues.text)
+    assert_said(headline, comparison_of(orders, USUAL), "market, side, size and week")
+    same_people = comparison_of(orders, ["market", "side", "account", "month"])
+    assert_said(own, same_people, "market, side, account and month")
+
+
+def test_the_share_of_arbitrage_is_that_of_the_world_s_arbitrageurs(world, venues):
+    taken = venues.names["taken"]
+    values = values_of(taken).reindex(taken["trade_id"]).to_numpy()
+    is_arbitrage = taken["account_id"].isin(world.arbitrageurs).to_numpy()
+    expected = []
+    for venue in VENUES:
+        is_venue = (taken["fill_type"] == venue).to_numpy()
+        both = is_venue & is_arbitrage
+        expected.append(taken.loc[both, "account_id"].nunique())
+        expected.append(100 * values[both].sum() / values[is_venue].sum())
+    for said in said_by(venues.text):
+        numbers = [number(text) for text in said["arbitrage"]]
+        assert numbers == pytest.approx(expected, abs=0.51)
+
+
+def test_lines_of_all_takers_and_of_users_are_what_their_orders_say(venues):
+    rows = venues.names["together"].set_index("flow")
+    for line, name in (("all takers", "taken"), ("user", "users")):
+        true = comparison_of(orders_beside(venues, name), USUAL)
+        row = rows.loc[line]
+        assert row["difference_bps"] == pytest.approx(true.difference, rel=1e-9)
+        assert row["low_bps"] == pytest.approx(true.low, rel=1e-4)
+        assert row["high_bps"] == pytest.approx(true.high, rel=1e-4)
+        assert row["accounts"] == true.accounts
+
+
+def test_the_price_s_part_of_the_cost_is_what_orders_say(venues):
     parts = venues.names["parts"].set_index("part")["difference_bps"]
-    whole = venues.names["compared"]["difference_bps"].item()
-    assert parts["fee"] + parts["price"] == pytest.approx(whole)
+    price = comparison_of(orders_beside(venues, "users", "price"), USUAL)
+    assert parts["price"] == pytest.approx(price.difference, rel=1e-9)
+    assert parts["realized"] == pytest.approx(price.difference, rel=1e-9)
+    whole = comparison_of(orders_beside(venues, "users"), USUAL).difference
+    assert parts["fee"] == pytest.approx(whole - price.difference, rel=1e-6)
     assert parts["effective"] == pytest.approx(parts["realized"] + parts["impact"])
+
+
+def test_costs_of_orders_are_shown_for_each_venue(venues):
+    users = venues.names["users"]
+    counts = users.groupby("fill_type", observed=True)["order_hash"].nunique()
+    shown = venues.names["short"].set_index("fill_type")["orders"]
+    assert shown.to_dict() == counts.to_dict()
 
 
 def test_without_balances_no_quote_is_made_up(venues):
@@ -240,7 +391,7 @@ def test_without_balances_no_quote_is_made_up(venues):
 
 
 def test_the_orders_compared_are_those_with_a_counterpart(world, venues):
-    orders = orders_of(world, compared(world, venues))
+    orders = true_orders_of(world, compared(world, venues))
     both = orders[orders["is_matched"]]
     said = f"over {len(both):,} orders of {both['account'].nunique():,} accounts."
     assert said in venues.text
@@ -366,7 +517,9 @@ def test_saved_fills_are_counted_once_and_no_taker_is_wrong(block, saved):
     assert not any(makers)
 
 
-def test_saved_fills_that_cannot_tell_are_undecided_and_own_trades_are_named(saved):
+def test_saved_fills_that_cannot_tell_are_undecided_and_own_trades_are_named(
+    block, saved
+):
     sentence, *_ = [
         line
         for line in saved.text.splitlines()
@@ -386,10 +539,19 @@ def test_saved_fills_that_cannot_tell_are_undecided_and_own_trades_are_named(sav
             compared["orders"],
             compared["accounts"],
         ]
-    assert saved.numbers("# fills of # accounts are compared.") == [
-        len(saved.names["taken"]),
-        saved.names["taken"]["account_id"].nunique(),
-    ]
+    # Without prices from outside, arbitrage is not told apart, and nothing is said of users.
+    takers = {
+        number: fact["account_id"]
+        for (number, _), fact in settled_of(block).items()
+        if fact["fee_bips"]
+    }
+    said = (
+        "# fills of # accounts are compared, those of all takers, arbitrage included."
+    )
+    assert saved.numbers(said) == [len(takers), len(set(takers.values()))]
+    assert "those of users" not in saved.text
+    assert "Arbitrage, of all trades" not in saved.text
+    assert set(saved.names["together"]["flow"]) == {"all takers"}
     assert "What pools held is not known here" in saved.text
 
 
@@ -495,7 +657,11 @@ def test_copies_say_what_the_library_computes(source, block, one_fill):
         judged = lab.research.with_flow(taken, outside)
         users = judged[judged["flow"] == "user"]
     accounts = users["account_id"].nunique()
-    assert f"{len(users):,} fills of {accounts:,} accounts are compared." in venues
+    whose = "users" if folder is None else "all takers, arbitrage included"
+    said = (
+        f"{len(users):,} fills of {accounts:,} accounts are compared, those of {whose}."
+    )
+    assert said in venues
     assert "What pools held is not known here" in venues
     if source == "one fill":
         assert len(trades) == 1

@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from figures.test_figures import assert_legible
-from support.figures import lines, words
+from support.figures import lines, note, words
 
 import loopring_lab as lab
 from loopring_lab.errors import LabError
@@ -18,10 +18,9 @@ Frames = tuple[pd.DataFrame, Any]
 @pytest.fixture(scope="module")
 def switched(switched: Frames) -> Frames:
     users, marks = switched
-    # A column that the figure says nothing of: both sides are counted once.
-    takers = users[users["role"] == "taker"]
-    takers.attrs["synthetic"] = True
-    return takers, marks
+    # Both sides of a fill: what is drawn is of its taker, so that there is nothing to say of the other.
+    users.attrs["synthetic"] = True
+    return users, marks
 
 
 @pytest.fixture(scope="module")
@@ -58,7 +57,7 @@ def test_the_crossing_is_named_in_the_note(curves):
     assert pd.notna(found["size"])
     text = " ".join(words(curves))
     assert "the curves cross at" in text
-    assert "95 % at each size, widest of accounts, days and weeks" in text
+    assert "measured against outside prices 1min after each order" in text
 
 
 def test_changes_are_drawn_as_their_table_has_them(changes):
@@ -74,6 +73,8 @@ def test_changes_are_drawn_as_their_table_has_them(changes):
 def test_both_are_legible(curves, changes):
     assert_legible(curves)
     assert_legible(changes)
+    assert note(curves).count("\n") == 1
+    assert note(changes).count("\n") == 1
 
 
 @pytest.mark.thorough
@@ -87,12 +88,20 @@ def test_the_year_stands_apart_from_the_label_of_synthetic_data(switched):
 
 def test_own_trades_as_reference_are_named(switched):
     trades, _ = switched
-    assert "own trades as reference" in " ".join(
-        words(figures.changes(trades, horizon="1d"))
-    )
-    figure = figures.cost_curves(trades)
-    assert "own trades as reference" in " ".join(words(figure))
-    assert_legible(figure)
+    for figure in (
+        figures.changes(trades, horizon="1d"),
+        figures.cost_curves(trades),
+    ):
+        assert "after each order, which pull differences towards 0" in note(figure)
+        assert note(figure).count("\n") == 1
+        assert_legible(figure)
+
+
+@pytest.mark.thorough
+def test_a_reference_before_each_order_is_named(switched):
+    trades, marks = switched
+    figure = figures.changes(trades, prices=marks, horizon="0s")
+    assert note(figure).endswith("measured against outside prices before each order")
 
 
 def test_nothing_to_draw_is_an_error(switched):

@@ -14,9 +14,8 @@ from loopring_lab import research
 from loopring_lab.engine.groups import UTC
 from loopring_lab.errors import LabError
 from loopring_lab.figures import axis, style
-from loopring_lab.figures.answers import ESTIMATE, as_pandas, interval_of, pulled
+from loopring_lab.figures.answers import ESTIMATE, as_pandas, interval_of, measured
 from loopring_lab.figures.marks import Figure, Mark, keep
-from loopring_lab.figures.overview import overview_of
 from loopring_lab.figures.style import VERDICTS, drawing, zero_line
 from loopring_lab.figures.words import (
     format_bps,
@@ -65,7 +64,6 @@ def cost_curves(trades: Any, *, prices: Any = None, ax: Axes | None = None) -> F
     <Figure size 900x420 with 1 Axes>
     """
     caller = "lab.research.figures.cost_curves"
-    overview_note = overview_of(trades, caller).note
     curves = research.cost_curves(trades, prices)
     crossing = as_pandas(research.crossing(curves)).iloc[0]
     table = as_pandas(curves).rename(columns=ESTIMATE)
@@ -78,13 +76,13 @@ def cost_curves(trades: Any, *, prices: Any = None, ax: Axes | None = None) -> F
     first = drawn.iloc[0]
     unit = first["quote"]
     crossed = _crossing_words(crossing, unit)
-    note = "other things equal: market, side and hour; band: 95 % at each size, widest of accounts, days and weeks"
-    note += f"\n{first['reference']} 1 min after each order; {crossed}"
-    note += pulled(drawn)
+    note = (
+        f"band: where the true cost lies, with 95 % confidence at each size; {crossed}"
+    )
+    note += f"\n{measured(drawn, '1min', caller)}"
     marks = []
-    with drawing(
-        trades, ax, "All-in cost by size, fitted with controls", note, overview_note
-    ) as axes:
+    title = "All-in cost by size, market, side and hour being equal"
+    with drawing(trades, ax, title, note) as axes:
         axes.axhline(0, **zero_line())
         for venue in VENUES:
             rows = drawn[drawn["venue"] == venue]
@@ -168,10 +166,8 @@ def changes(
     periods = axis.timeline(known["period"], every, caller)
     points = periods.located(known).rename(columns=ESTIMATE)
     points["x"] = periods.middle[points["place"]]
-    note = "thick: 95 % interval of the period; thin: band of all periods at once (Bonferroni); hollow: undecided"
-    reference = points["reference"].iloc[0]
-    note += f"\n{reference} {horizon} after the end of each order"
-    note += pulled(points)
+    note = "thick: where each true difference lies, with 95 % confidence; thin: all of them at once; hollow: undecided"
+    note += f"\n{measured(points, horizon, caller)}"
     title = f"AMM pool minus order book, like with like, per {periods.name}"
     with drawing(trades, ax, title, note, counts_above=True) as axes:
         axes.axhline(0, **zero_line())
