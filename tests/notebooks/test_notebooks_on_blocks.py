@@ -101,7 +101,9 @@ def test_each_fill_stands_once_with_its_taker(blocks, venues):
     takers = Counter(fact["account_a"] for fact in facts(blocks))
     assert venues.names["taken"]["account_id"].value_counts().to_dict() == takers
     accounts = len(takers)
-    said = venues.numbers("# fills of # accounts are compared.")
+    said = venues.numbers(
+        "# fills of # accounts are compared, those of all takers, arbitrage included."
+    )
     assert said == [count, accounts]
 
 
