@@ -133,7 +133,7 @@ def _what_is_compared(row: dict[Any, Any], match: list[str]) -> str:
 
 
 def _is_little(row: dict[Any, Any]) -> bool:
-    return min(row["pool_matched_share"], row["book_matched_share"]) < LITTLE
+    return bool(min(row["pool_matched_share"], row["book_matched_share"]) < LITTLE)
 
 
 def _what_is_assumed(row: dict[Any, Any], match: list[str]) -> str:
