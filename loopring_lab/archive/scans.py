@@ -162,6 +162,8 @@ def _as_frame(table: pa.Table, signed: dict[str, bool]) -> pd.DataFrame:
             raise _not_in_a_frame(shown(entry.name))
     try:
         result = frames.to_pandas(frames.with_truth_values(table))
+    except LabError:
+        raise
     except (ValueError, NotImplementedError) as error:
         # Such as a day after the year 9999, the time 24:00, or a union.
         raise _not_in_a_frame(f"a column ({printable(str(error))})") from None

@@ -477,6 +477,7 @@ def test_whole_numbers_of_any_size_are_whole_numbers(archive, sql, number):
         ("SELECT '10000-01-01'::DATE AS n", r"a column \(year 10000 .*VARCHAR"),
         ("SELECT '24:00:00'::TIME AS n", "a column .hour must be in"),
         ("SELECT union_value(a := 1) AS n", "a column .* cannot hold"),
+        ("SELECT 1e36::DECIMAL(38, 1) AS n", "^n: a number needs more than 20 digits"),
     ],
 )
 def test_an_answer_that_no_frame_holds_is_refused(archive, sql, said):
