@@ -271,8 +271,8 @@ class StoredFile:
         """Return what changes with every transaction."""
         states = []
         for file in (self.path, Path(f"{self.path}.wal")):
-            # Whoever moves the log into the file removes it.
-            with suppress(FileNotFoundError, NotADirectoryError):
+            # Whoever moves the log into the file removes it. What else cannot be asked is refused where it is opened.
+            with suppress(OSError):
                 states.append(file.stat())
         return tuple((one.st_size, one.st_mtime_ns, one.st_ino) for one in states)
 
@@ -527,7 +527,11 @@ class StoredFile:
         before = self.stamp()
         facts = log.lstat()
         if not stat.S_ISREG(facts.st_mode) or facts.st_nlink > 1:
-            what = "a link" if stat.S_ISLNK(facts.st_mode) else "a pipe or a device"
+            what = (
+                "a link"
+                if stat.S_ISLNK(facts.st_mode)
+                else "a folder, a pipe or a device"
+            )
             if stat.S_ISREG(facts.st_mode):
                 what = "a file with a second name"
             raise NotAnArchive(

@@ -338,6 +338,10 @@ def a_link(log):
     log.symlink_to(mine)
 
 
+def a_link_to_itself(log):
+    log.symlink_to(log)
+
+
 def of_another(log):
     other = log.with_name("another")
     make_archive(other)
@@ -345,7 +349,9 @@ def of_another(log):
 
 
 @pytest.mark.parametrize("suffix", [".wal", ".wal.checkpoint", ".wal.recovery"])
-@pytest.mark.parametrize("make", [a_text, a_second_name, a_pipe, a_link])
+@pytest.mark.parametrize(
+    "make", [a_text, a_second_name, a_pipe, a_link, a_link_to_itself]
+)
 def test_what_lies_in_the_place_of_a_log_is_named_and_left_alone(
     archive, client, small, make, suffix
 ):
