@@ -1,6 +1,7 @@
 """Prices of a made-up outside market: the synthetic world's true prices and a little noise, through the client."""
 
 import json
+import struct
 from collections.abc import Iterator
 from decimal import Decimal
 from fractions import Fraction
@@ -167,17 +168,28 @@ def test_a_live_relayer_is_not_asked(world, trades):
         }
 
 
-@pytest.mark.parametrize("prices", ["!", "AAAA", "/////////38=", "//////////8="])
-def test_prices_that_are_none_are_refused(world, trades, prices):
-    body = json.dumps({"first": START, "every": MINUTE, "prices": prices}).encode()
+def test_the_largest_price_that_64_bits_hold_is_read(world, trades):
+    body = struct.pack("<3q", START, MINUTE, 2**63 - 1)
+    with scripted(served(world, body, synthetic=True)) as server:
+        found = client_at(server.base_url).outside_prices(trades.head(1))
+        assert found is not None
+        assert found["price"].tolist() == [Decimal(2**63 - 1).scaleb(-12)]
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"{}",
+        struct.pack("<q", START),
+        struct.pack("<3q", START, MINUTE, -1),
+        struct.pack("<3q", START, MINUTE, 1) + b"1",
+    ],
+)
+def test_prices_that_are_none_are_refused(world, trades, body):
     with scripted(served(world, body, synthetic=True)) as server:
         client = client_at(server.base_url)
-        if prices == "/////////38=":  # the largest number that 64 bits hold
-            found = client.outside_prices(trades.head(1))
-            assert found is not None
-            assert found["price"].tolist() == [Decimal(2**63 - 1).scaleb(-12)]
-            return
         with pytest.raises(
-            UnexpectedAnswer, match="prices: expected base64 of numbers from 0"
+            UnexpectedAnswer, match="outsidePrices: expected numbers of 64 bits from 0"
         ):
             client.outside_prices(trades.head(1))
