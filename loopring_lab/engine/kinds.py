@@ -254,8 +254,13 @@ class Pandas(InMemory[pd.DataFrame]):
         texts = _with_text_for_intervals(self.frame[names])
         try:
             table = pa.Table.from_pandas(texts, preserve_index=False)
-        # Arrow raises Python's own TypeError for sparse columns.
-        except (pa.ArrowInvalid, TypeError, pa.ArrowNotImplementedError) as error:
+        # Arrow raises Python's own errors for sparse columns and for integers of more than 64 bits.
+        except (
+            pa.ArrowInvalid,
+            pa.ArrowNotImplementedError,
+            TypeError,
+            OverflowError,
+        ) as error:
             reason = "; ".join(map(str, error.args)).rstrip(".")
             raise LabError(
                 f"{self.caller}: Arrow cannot hold the frame's values: {reason}. Clean that column first."

@@ -110,6 +110,9 @@ def _refuse_other_frames(trades: object) -> None:
     for name in COMPARED:
         if name not in trades.columns:
             raise LabError(f"anomalies: the frame has no column {name!r}. {HINT}")
+    kind = trades["created_at"].dtype
+    if not pd.api.types.is_datetime64_any_dtype(kind):
+        raise LabError(f"anomalies: created_at is {kind}, not a time. {HINT}")
 
 
 def _found(trades: pd.DataFrame) -> Iterator[tuple[str, np.ndarray]]:

@@ -81,6 +81,14 @@ REFUSED: dict[str, tuple[Callable[[pd.DataFrame], Any], str]] = {
         lambda f: lab.fees.summary(f.assign(desk=[1, "a"] * (len(f) // 2)), by="desk"),
         r"Arrow cannot hold the frame's values: .*column desk.*Clean that column first",
     ),
+    "an integer of more than 64 bits": (
+        lambda f: lab.fills.orders(f.assign(storage_id=[2**70] * len(f))),
+        r"Arrow cannot hold the frame's values: .*too large.*Clean that column first",
+    ),
+    "a time that is none": (
+        lambda f: lab.anomalies(f.assign(created_at="2022-01-01")),
+        r"anomalies: created_at is str, not a time. Pass whole rows",
+    ),
     "sparse values": (
         lambda f: lab.fees.summary(
             f.assign(desk=pd.arrays.SparseArray([0] * len(f))), by="desk"
