@@ -11,7 +11,7 @@ from loopring_lab.engine.ask import given
 from loopring_lab.errors import LabError
 from loopring_lab.sources.client import Client
 from loopring_lab.sources.trade_source import is_trade_source
-from loopring_lab.widgets.explorer import BY, ROLES, FigureSpec, Selection
+from loopring_lab.widgets.selection import BY, ROLES, FigureSpec, Selection
 from loopring_lab.widgets.state import (
     Choice,
     MarketChoice,
@@ -28,7 +28,6 @@ PER_PERIOD = {"every": "every"}
 AGE = {"tolerance": "tolerance"}
 PRICES = {"prices": "prices"}
 PRICES_IF_ANY = {"prices": "prices_if_any"}
-BALANCES = {"balances": "balances"}
 ONE_QUOTE = {"quote": "quote_shown"}
 FEE_COLUMNS = (
     "fee_token",
@@ -236,13 +235,11 @@ class FillExplorer(Explorer):
         Prices from outside the exchange, as for `fills.compare_venues`, and the reference of all figures but
         'price_gaps'; by default read from the client's synthetic world. Without any, 'cost_curve' takes the
         trades themselves, 'venue_differences' and 'markouts' are not drawn, and nothing is known by 'flow'.
-    balances : pandas.DataFrame, optional
-        What pools held, from `BlocksClient.pool_balances`, for 'routing'; by default read from a client of blocks.
     **choices
         As for `FeeExplorer`, but ``role`` is None by default, ``figure`` is 'fill_shares', 'price_gaps',
-        'size_profile', 'cost_curve', 'venue_differences', 'markouts' or 'routing', ``by`` is any of 'market', 'quote',
-        'side', 'account_id', 'flow' (of `research.with_flow`, judged from the trades chosen), ``tolerance`` ('60s',
-        '10min', '1h', '1d') is the most time between two prices that are compared, and ``quote`` is the quote token
+        'size_profile', 'cost_curve', 'venue_differences' or 'markouts', ``by`` is any of 'market', 'quote', 'side',
+        'account_id', 'flow' (of `research.with_flow`, judged from the trades chosen), ``tolerance`` ('60s', '10min',
+        '1h', '1d') is the most time between two prices that are compared, and ``quote`` is the quote token
         of sizes.
 
     Examples
@@ -291,14 +288,6 @@ class FillExplorer(Explorer):
             table_options=PRICES | {"by": "markouts_by", "horizons": "horizons"},
             slow=True,
         ),
-        "routing": FigureSpec(
-            label="Routing: the pool's quotes",
-            table="research.pool_quotes",
-            options=BALANCES | {"by": "compared_by"},
-            table_options=BALANCES | {"by": "compared_by"},
-            module="research.figures",
-            slow=True,
-        ),
     }
     GROUPS: ClassVar[tuple[str, ...]] = (
         "market",
@@ -320,9 +309,7 @@ class FillExplorer(Explorer):
         source: Client | pd.DataFrame,
         *,
         prices: pd.DataFrame | None = None,
-        balances: pd.DataFrame | None = None,
         **choices: Any,
     ) -> None:
         super().__init__(source, **choices)
         self.model.given_prices = prices
-        self.model.known_balances = balances

@@ -33,13 +33,6 @@ if TYPE_CHECKING:
 ROWS = 12
 # Amounts on the wire have 96 bits, 29 digits; nobody means a number longer than this.
 MAX_DIGITS = 80
-# The venues that must be open or closed for each choice; a market of unknown status matches none of these.
-STATUS: dict[str, dict[str, bool]] = {
-    "amm": {"amm_open": True},
-    "orderbook": {"orderbook_open": True},
-    "both": {"amm_open": True, "orderbook_open": True},
-    "closed": {"amm_open": False, "orderbook_open": False},
-}
 MARKET_COLUMNS = [
     "base",
     "quote",
@@ -157,9 +150,8 @@ class MarketExplorer(WidgetState):
     client : Client
         From `connect`.
     **choices
-        Initial values: ``listing`` ('markets' or 'tokens'), ``search`` (part of a name, in any case),
-        ``status`` ('amm', 'orderbook', 'both' or 'closed'), ``market`` (in any case), ``of`` ('base' or
-        'quote') and ``amount``.
+        Initial values: ``listing`` ('markets' or 'tokens'), ``market`` (in any case), ``of`` ('base' or 'quote')
+        and ``amount``.
 
     Notes
     -----
@@ -178,16 +170,12 @@ class MarketExplorer(WidgetState):
     ABOUT = "markets and tokens, and the limits of orders"
     CHOICES = (
         "listing",
-        "search",
-        "status",
         "market",
         "of",
         "amount",
     )
 
     listing = Choice(one_of("markets", "tokens"), "markets")
-    search = Choice(parse_text)
-    status = Choice(one_of(*STATUS, None))
     market = MarketChoice()
     # Sizes of orders are in the base token.
     of = Choice(one_of("base", "quote"), "base")
@@ -242,24 +230,15 @@ class Lists:
 
     @property
     def market_names(self) -> list[str]:
-        """Names of all markets, whatever the filters."""
+        """Names of all markets."""
         return list(self._markets.index)
 
     @property
     def shown(self) -> pd.DataFrame:
-        """The rows and columns of the list that is on screen."""
-        is_tokens = self._choices.listing == "tokens"
-        search = self._choices.search
-        found = self._tokens if is_tokens else self._markets
-        for column, is_open in self._open_flags:
-            found = found[found[column].eq(is_open).fillna(False)]
-        if search is not None:
-            how = {"case": False, "regex": False, "na": False}
-            matches = found.index.str.contains(search, **how)
-            if is_tokens:
-                matches = matches | found["name"].str.contains(search, **how)
-            found = found[matches]
-        return found[self._columns]
+        """The columns of the list that is on screen."""
+        if self._choices.listing == "tokens":
+            return self._tokens[TOKEN_COLUMNS]
+        return self._markets[MARKET_COLUMNS]
 
     @property
     def limits(self) -> pd.DataFrame:
@@ -287,21 +266,13 @@ class Lists:
         """Write code for what is on screen."""
         choices = self._choices
         listing = choices.listing
+        columns = TOKEN_COLUMNS if listing == "tokens" else MARKET_COLUMNS
         client = name_of(self._client, "client")
         lines = [
             "import loopring_lab as lab",
             f"{listing} = {client}.{listing}()",
+            f"lab.show({listing}[{columns!r}], rows={ROWS})",
         ]
-        for name, is_open in self._open_flags:
-            flag = f"markets[{name!r}].eq({is_open}).fillna(False)"
-            lines.append(f"markets = markets[{flag}]")
-        if choices.search is not None:
-            contains = f".str.contains({choices.search!r}, case=False, regex=False"
-            found = f"{listing}.index{contains})"
-            if listing == "tokens":
-                found += f" | tokens['name']{contains}, na=False)"
-            lines.append(f"{listing} = {listing}[{found}]")
-        lines.append(f"lab.show({listing}[{self._columns!r}], rows={ROWS})")
         if choices.market is not None and self.is_read:
             limits = f"{client}.tokens().loc[{list(self.limits)!r}, {LIMITS!r}]"
             lines.append(f"lab.show({limits}.T.rename_axis('limit'))")
@@ -309,18 +280,6 @@ class Lists:
             of = f"{choices.market!r}, {choices.amount!r}, of={choices.of!r}"
             lines.append(f"lab.widgets.check_amount({client}, {of})")
         return "\n".join(lines)
-
-    @property
-    def _columns(self) -> list[str]:
-        return TOKEN_COLUMNS if self._choices.listing == "tokens" else MARKET_COLUMNS
-
-    @property
-    def _open_flags(self) -> list[tuple[str, bool]]:
-        status = self._choices.status
-        # Tokens have no status.
-        if status is None or self._choices.listing == "tokens":
-            return []
-        return list(STATUS[status].items())
 
 
 def _parse_amount(amount: object) -> Decimal:

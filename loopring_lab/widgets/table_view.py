@@ -415,6 +415,9 @@ def _compared(
         else:
             known = values.dropna().astype(str).str.lower()
             wanted = text.strip("\"'")
+            # Flags are shown in these words.
+            if pd.api.types.is_bool_dtype(values):
+                wanted = {"yes": "true", "no": "false"}.get(wanted, wanted)
     # A number may be no number, or too large to divide.
     except (LabError, ArithmeticError):
         return []

@@ -11,9 +11,9 @@ import pandas as pd
 from loopring_lab.amounts.display import readable
 from loopring_lab.errors import LabError
 from loopring_lab.interactive.prose import worded
-from loopring_lab.widgets.explorer import DECIMALS, Drawn, Selection
 from loopring_lab.widgets.markets import Finding, Lists
 from loopring_lab.widgets.panel import Panel, scrolling, set_visible, styled
+from loopring_lab.widgets.selection import DECIMALS, Drawn, Selection
 from loopring_lab.widgets.table_view import TableView
 
 if TYPE_CHECKING:
@@ -69,13 +69,6 @@ SHOWN_FOR = {
     "quote": {"quote_shown"},
 }
 LISTINGS = [("markets", "markets"), ("tokens", "tokens")]
-STATUSES = [
-    ("all", ""),
-    ("pool open", "amm"),
-    ("order book open", "orderbook"),
-    ("both open", "both"),
-    ("both closed", "closed"),
-]
 TOKEN_SIDES = [("base token", "base"), ("quote token", "quote")]
 FINDING_LABELS = {
     "refused": "Refused",
@@ -261,19 +254,10 @@ class MarketView(Panel):
 
     def __init__(self, state: MarketExplorer, lists: Lists) -> None:
         super().__init__(state, lists)
-        self.no_match = w.HTML()
         self.table = TableView(pd.DataFrame(), choosing=True)
         self.table.observe(self._choose_row, "chosen")
         self.checks = w.HTML()
-        search = styled(
-            "ll-grid",
-            self.choice("listing", "List", LISTINGS),
-            self.bind(
-                "search",
-                w.Text(description="Search", placeholder="e.g. LRC"),
-            ),
-            self.choice("status", "Status", STATUSES),
-        )
+        listing = styled("ll-grid", self.choice("listing", "List", LISTINGS))
         amount = styled(
             "ll-grid",
             self.choice("market", "Market"),
@@ -287,32 +271,27 @@ class MarketView(Panel):
             self.choice("of", "of the", TOKEN_SIDES),
         )
         # The checks stand beside the list, or below it where the page is narrow.
-        self.listed = w.VBox([self.no_match, self.table])
         results = styled(
             "ll-results",
-            self.listed,
+            self.table,
             w.VBox([amount, self.checks]),
         )
         if not lists.is_read and not self.background.doing:
             self.guard(lists.read)
-        self.arrange([search], [results])
+        self.arrange([listing], [results])
 
     def offer(self) -> None:
-        """Offer the markets, and the status of markets only."""
+        """Offer the markets."""
         self.offers["market"] = with_default("none", self.model.market_names)
-        self.hidden = set() if self.state.listing == "markets" else {"status"}
 
     def draw(self) -> None:
         """Draw the matching markets or tokens and the checks."""
         lists = self.model
         state = self.state
-        set_visible(self.listed, lists.is_read)
+        set_visible(self.table, lists.is_read)
         if not lists.is_read:
             return
         shown = lists.shown
-        self.no_match.value = f'<span class="ll-quiet">No matching {state.listing}; broaden the search</span>'
-        set_visible(self.no_match, shown.empty)
-        set_visible(self.table, not shown.empty)
         # The same list is left as it is, so that its order and page stay.
         if not shown.equals(self.table.frame):
             self.table.show(shown)
@@ -341,7 +320,7 @@ class MarketView(Panel):
         return limits + "".join(map(finding_html, findings))
 
     def _choose_row(self, change: Any) -> None:
-        # -1 is no row: the market is then not in the list that is filtered.
+        # -1 is no row.
         row = change["new"]
         if self.state.listing == "markets" and row >= 0:
             market = str(self.table.frame.index[row])

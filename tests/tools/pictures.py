@@ -19,21 +19,24 @@ COLOURS = 128
 WIDGETS = {
     "fill_explorer.png": (
         "client = lab.connect()\nlab.widgets.FillExplorer(client, account=10083)",
+        "",
         [],
         ".ll-drawing svg",
     ),
     "market_explorer.png": (
-        "lab.widgets.MarketExplorer(client, search='LRC', market='LRC-ETH', amount='0.5')",
+        "lab.widgets.MarketExplorer(client, market='LRC-ETH', amount='0.5')",
+        "LRC",
         [],
-        "tr:has-text('LRC-ETH')",
+        "[role=status]:has-text('3 of 17 rows')",
     ),
     "key_update_wizard.png": (
         "lab.widgets.KeyUpdateWizard(client, account=10083)",
+        "",
         ["Continue", "Use a demo wallet"],
         "tr:has-text('publicKey.y')",
     ),
 }
-"""The code of each widget, the buttons to press, and what is there once it can be taken."""
+"""The code of each widget, what to filter by, the buttons to press, and what is there once it can be taken."""
 
 
 def drawn() -> dict[str, bytes]:
@@ -64,7 +67,7 @@ def taken(page, base: str, home: Path) -> dict[str, bytes]:
 
     sources = [
         "import loopring_lab as lab",
-        *(source for source, _, _ in WIDGETS.values()),
+        *(source for source, *_ in WIDGETS.values()),
     ]
     kernel = {"kernelspec": {"name": "python3", "display_name": "Python 3"}}
     cells = [nbformat.v4.new_code_cell(source) for source in sources]
@@ -79,7 +82,9 @@ def taken(page, base: str, home: Path) -> dict[str, bytes]:
         {"width": round(page.viewport_size["width"] + wider), "height": 2000}
     )
     found = {}
-    for place, (name, (_, buttons, sign)) in enumerate(WIDGETS.items()):
+    for place, (name, (_, words, buttons, sign)) in enumerate(WIDGETS.items()):
+        if words:
+            boxes.nth(place).get_by_label("Filter", exact=True).fill(words)
         for button in buttons:
             boxes.nth(place).get_by_role("button", name=button, exact=True).click()
         boxes.nth(place).locator(sign).first.wait_for()

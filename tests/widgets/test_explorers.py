@@ -28,7 +28,7 @@ MARKET = "LRC-ETH"
 WITHOUT_PRICES = [
     name
     for name in FillExplorer.FIGURES
-    if name not in ("venue_differences", "markouts", "routing")
+    if name not in ("venue_differences", "markouts")
 ]
 FILTERED = {"market": MARKET, "side": "BUY", "every": "1w", "by": ("fill_type", "side")}
 FILTERED_FILLS = {"market": MARKET, "every": "1mo", "by": "side", "tolerance": "1d"}
@@ -517,7 +517,7 @@ def test_prices_that_were_read_outlast_what_is_computed(client, monkeypatch):
     """Tables and figures are dropped when there are too many of them; prices take a request to the relayer."""
     page = OnPage(FillExplorer(client, account=ACCOUNT, market=MARKET)).wait()
     page.enter("Figure", "cost_curve")
-    monkeypatch.setattr("loopring_lab.widgets.explorer.CACHE_SIZE", 1)
+    monkeypatch.setattr("loopring_lab.widgets.selection.CACHE_SIZE", 1)
     page.enter("Table by", ("side",))
     assert page.problem == ""
     assert page.figure
@@ -531,7 +531,7 @@ def test_without_prices_from_outside_the_choice_says_what_is_missing(trades):
     assert page.figure is None
 
 
-# Flow and routing
+# Flow
 
 
 @pytest.mark.thorough
@@ -562,23 +562,6 @@ def test_without_prices_flow_is_not_known_and_the_choice_says_so(trades):
     known = OnPage(FillExplorer(judged, market=MARKET, by="flow"))
     assert known.widget.table["flow"].unique().tolist() == ["user"]
     shows_its_code(known, trades=judged)
-
-
-def test_orders_on_the_book_are_routed_where_balances_are_known(trades):
-    blocks = lab.connect(blocks="demo")
-    explorer = FillExplorer(blocks, account=11_519, figure="routing")
-    page = OnPage(explorer).wait()
-    assert page.problem == ""
-    mine = blocks.trades(11_519)
-    balances = blocks.pool_balances()
-    expected = lab.research.pool_quotes(mine, balances, by=["market"])
-    assert_frame_equal(explorer.table, expected)
-    assert (expected["orders"] > expected["unquoted"]).any()
-    given = FillExplorer(mine, balances=balances, figure="routing", by="side")
-    shows_its_code(OnPage(given).wait(), trades=mine, balances=balances)
-    lacking = OnPage(FillExplorer(trades, market=MARKET, figure="routing")).wait()
-    assert "needs the balances of pools. Give balances=, from" in lacking.problem
-    assert lacking.figure is None
 
 
 def test_the_widgets_load_no_front_end_and_no_figures_before_they_are_shown():

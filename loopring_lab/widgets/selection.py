@@ -64,7 +64,7 @@ class FigureSpec(NamedTuple):
     """A figure that an explorer offers, and the table beside it.
 
     ``options`` and ``table_options`` map arguments of the two to attributes of the `Selection`. The figure is drawn by
-    the function of its name in ``module``, in the background if it is ``slow``.
+    the function of its name in `figures`, in the background if it is ``slow``.
     """
 
     label: str
@@ -73,7 +73,6 @@ class FigureSpec(NamedTuple):
     table_options: Mapping[str, str] = BY
     columns: tuple[str, ...] = ()
     one_quote: bool = False
-    module: str = "figures"
     slow: bool = False
 
 
@@ -163,8 +162,6 @@ class Selection:
         self.given_prices: pd.DataFrame | None = None
         # Prices that were read, by `_prices_key`.
         self._read_prices: dict[object, pd.DataFrame] = {}
-        # The balances of pools, as given or as read from blocks.
-        self.known_balances: pd.DataFrame | None = None
         # The last thing that was to be read, whether or not it could be.
         self._tried: object = None
         # Trades with roles, and what `_cached` computes.
@@ -215,8 +212,6 @@ class Selection:
             return self.accounts, self.read
         if self._lacks_prices:
             return self._prices_key, self.read_prices
-        if self._lacks_balances:
-            return "balances", self.read_balances
         if self._is_slow and self._choice_key not in self._cache:
             return self._choice_key, self.draw
         return None, None
@@ -295,19 +290,6 @@ class Selection:
             "Reading prices from outside the exchange",
             download,
             lambda prices: self._read_prices.update({key: prices}),
-        )
-
-    def read_balances(self) -> None:
-        """Read what pools held from the client's blocks in the background."""
-        client: Any = self.client
-
-        def keep(balances: pd.DataFrame) -> None:
-            self.known_balances = balances
-
-        self.background.begin(
-            "Reading the balances of pools",
-            lambda _: client.pool_balances(),
-            keep,
         )
 
     def draw(self) -> None:
@@ -529,8 +511,6 @@ class Selection:
         if self._finds_flow:
             prices = name_of(self.given_prices, "prices")
             lines.append(f"chosen = lab.research.with_flow(chosen, {prices})")
-        if self._takes_balances and self._can_read_balances:
-            lines.append(f"balances = {client}.pool_balances()")
         lines.append(f"table = {self._table_call.code('chosen')}")
         if self.spec.one_quote:
             lines.append(f"table = table[table['quote'] == {self.quote_shown!r}]")
@@ -601,32 +581,6 @@ class Selection:
         return self.prices
 
     @property
-    def balances(self) -> pd.DataFrame:
-        """What pools held: as given, or as read from blocks."""
-        if self.known_balances is None:
-            way = "Give balances=, from pool_balances() of a client of blocks."
-            if self._can_read_balances:
-                way = "Show the widget, which reads them, or give balances=client.pool_balances()."
-            raise LabError(f"{self.spec.label} needs the balances of pools. {way}")
-        return self.known_balances
-
-    @property
-    def _takes_balances(self) -> bool:
-        return "balances" in self.spec.options
-
-    @property
-    def _can_read_balances(self) -> bool:
-        # Only blocks hold them; a relayer shows a pool's fills alone.
-        return hasattr(self.client, "pool_balances")
-
-    @property
-    def _lacks_balances(self) -> bool:
-        """Whether the figure needs balances that can be read."""
-        if not (self._takes_balances and self._can_read_balances):
-            return False
-        return self.known_balances is None
-
-    @property
     def _finds_flow(self) -> bool:
         """Whether trades are grouped by flow, and it is not known yet."""
         if FLOW not in self.groups or self._trades is None:
@@ -682,8 +636,7 @@ class Selection:
 
     @property
     def _figure_call(self) -> LibraryCall:
-        function = f"{self.spec.module}.{self.choices.figure}"
-        return self._call(function, self.spec.options)
+        return self._call(f"figures.{self.choices.figure}", self.spec.options)
 
     @property
     def _table_call(self) -> LibraryCall:
