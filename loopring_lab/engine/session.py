@@ -153,7 +153,7 @@ def in_thread(work: Callable[[], Result]) -> Result:
         while not outcome.done():
             wait([outcome], MOMENTARY)
             check_wanted()
-    except (KeyboardInterrupt, LabError):
+    except BaseException:
         # An interrupt before DuckDB begins to run the query does nothing, so one is not enough.
         while not outcome.done():
             connection.interrupt()
