@@ -218,9 +218,8 @@ class StoredFile:
 
     def __init__(self, path: str | os.PathLike[str], kind: Kind) -> None:
         self.kind = kind
-        # The stamps of the states that were checked last: of its tables, and of its whole catalogue.
-        self._readable: tuple[Any, ...] = ()
-        self._writable: tuple[Any, ...] = ()
+        # What the catalogue held, and the stamp of the state in which it did.
+        self._seen: tuple[tuple[Any, ...], frozenset[Entry]] = ((), frozenset())
         self.shown = given_path(path)
         self.advice = f"Restore a backup (made by {kind.copy}), or move the file away and fill a new one: {kind.fill}."
         # A link is followed once, here: the file and its write-ahead log are side by side.
@@ -326,14 +325,14 @@ class StoredFile:
             raise self.nothing_yet()
         with self._closing(self._patiently(self._open_to_write)) as connection:
             connection.begin()
-            if self._writable != self.stamp():
-                self._check_to_write(connection, source)
+            found = self._check_to_write(connection, source)
             self._join_source(connection, source)
             yield connection
             connection.commit()
             # The contents of the log become a part of the file, so that whoever copies or moves the file has all.
             connection.execute("CHECKPOINT held")
-            self._writable = self.stamp()
+            # A transaction of ours adds rows alone, so its own catalogue need not be read again.
+            self._seen = (self.stamp(), found)
 
     def copy(self, path: str | os.PathLike[str]) -> None:
         """Write what the tables hold into a new file; nobody can write meanwhile."""
@@ -467,10 +466,8 @@ class StoredFile:
             if before not in (None, self._inode()):
                 # Another process has put a new file in its place, after DuckDB had opened this one.
                 raise _InUse(f"{self.shown}: was written anew just now.")
-            # This takes a tenth of the time of reading an account, so it is done only once for a state of the file.
-            if mode == "READ_ONLY" and self._readable != self.stamp():
-                self._check(connection, catalogue(connection))
-                self._readable = self.stamp()
+            if mode == "READ_ONLY":
+                self._check(connection, self._catalogue(connection))
         except BaseException:
             connection.close()
             raise
@@ -553,12 +550,25 @@ class StoredFile:
                 "the log away."
             )
 
+    def _catalogue(self, connection: DuckDBPyConnection) -> frozenset[Entry]:
+        """Return all that is in the file's catalogue.
+
+        Reading it takes a tenth of the time of reading an account, so that is done once for a state of the file.
+        """
+        stamp = self.stamp()
+        if self._seen[0] != stamp:
+            self._seen = (stamp, catalogue(connection))
+        return self._seen[1]
+
     def _check_to_write(
         self, connection: DuckDBPyConnection, source: Source | None
-    ) -> None:
-        """Refuse a file that holds anything that is not ours; make the tables in an empty one."""
+    ) -> frozenset[Entry]:
+        """Refuse a file that holds anything that is not ours; make the tables in an empty one.
+
+        Returns the catalogue, as the transaction leaves it.
+        """
         expected = _expected(self.kind.schema)
-        found = catalogue(connection)
+        found = self._catalogue(connection)
         if source and not any(entry.kind == "table" for entry in found):
             self._refuse_others(found - expected)
             facts = [self.kind.format, self.kind.noun, *dataclasses.astuple(source)]
@@ -567,6 +577,7 @@ class StoredFile:
             found = catalogue(connection)
         self._check(connection, found)
         self._refuse_others(found ^ expected)
+        return found
 
     def _refuse_others(self, others: Set[Entry]) -> None:
         if not others:
