@@ -54,8 +54,8 @@ def clusters_sql(account: str, order: str, ms: str) -> str:
     An order of an unknown account is an account of its own, below 0; all those of unknown orders are one.
     """
     return f"""coalesce({account}, -1 - (coalesce({order}, 0) >> 1)::BIGINT) AS account,
-    {ms} // {DAY} AS day,
-    {ms} // {WEEK} AS week"""
+    floor({ms} / {DAY}.0)::INTEGER AS day,
+    floor({ms} / {WEEK}.0)::INTEGER AS week"""
 
 
 def by_cluster_sql(group: str, sums: str, rows: str) -> str:

@@ -14,7 +14,6 @@ from dataclasses import replace
 from loopring_lab.engine.clusters import by_cluster_sql, chosen_sql, clusters_sql
 from loopring_lab.engine.question import Large, Question, Streamed
 from loopring_lab.engine.sums import both_sides_columns, both_sides_sql, pairs_sql
-from loopring_lab.engine.worth import DAY_SQL
 
 # How far the mean of a rate moves without a cluster; without end where nothing else is left.
 REST = "(t.paid_{0} - c.paid_{0})::DOUBLE / nullif(t.value - c.value, 0)::DOUBLE"
@@ -76,8 +75,10 @@ def with_estimates(
         return ",\n    ".join(line.format(rate) for rate in rates)
 
     rows = Large(f"""
--- what is estimated: where one rate is unknown, all are; fills of unknown orders are one order of their market
-SELECT {group}, coalesce(order_id, hash(market)) AS order_id, is_only, quote, {DAY_SQL} AS traded, {fills} AS fills,
+-- what is estimated: where one rate is unknown, all are; a row has the number of its order if that has others, and
+-- fills of unknown orders are one order of their market
+SELECT {group}, quote, {fills} AS fills,
+    CASE WHEN NOT is_only THEN coalesce(order_id, hash(market)) END AS order_id,
     {clusters_sql("account_id", "order_id", "ms")},
     CASE WHEN isfinite({whole}) THEN notional END AS value,
     {each(f"CASE WHEN isfinite({whole}) THEN {{0}} END AS {{0}}")}{"".join(f", {name}" for name in question.medians)}
@@ -103,7 +104,7 @@ FROM (
     END AS value)
     FROM rows AS r
     LEFT JOIN weights AS u ON {keys.same("r", "u")}
-    LEFT JOIN worth AS w ON r.quote = w.token AND r.traded = w.day
+    LEFT JOIN worth AS w ON r.quote = w.token AND r.day = w.day
 )""")
 
     sums = f"""
@@ -112,7 +113,7 @@ SELECT {group},
     sum(fills)::BIGINT AS fills,
     count(*) - count({rates[0]}) AS missing,
     count({rates[0]}) AS priced,
-    count(*) FILTER (WHERE is_only) + count(DISTINCT order_id) FILTER (WHERE NOT is_only) AS orders,
+    count(*) - count(order_id) + count(DISTINCT order_id) AS orders,
     sum(value) AS value,
     {each("sum({0}) AS sum_{0}, sum(paid_{0}) AS paid_{0}")}
 FROM paid

@@ -77,7 +77,11 @@ class Large(str):
 
 
 class Prices(Large):
-    """Prices that are looked up within a market: an archive makes the next large step for some markets at a time."""
+    """Prices to look up: an archive makes them, and the next large step, for one slice of time after the other."""
+
+
+class Spanned(Streamed):
+    """Rows with the ``first_fill`` and ``last_fill`` of their order, by which an archive puts them into slices."""
 
 
 @dataclass(frozen=True)
@@ -102,7 +106,9 @@ class Question:
     price_may_have: Sequence[str] = PLACE
     """Columns that are null in prices that lack them. With those of orders, prices have an ``order_id`` too."""
     only: str = ""
-    """The clause that selects the rows of the trades, by their columns as they are: no other row is converted."""
+    """The clause that selects rows of trades and prices by their columns as they are: no other row is converted."""
+    reach: int | None = None
+    """How far from the fills of an order prices are looked up, in milliseconds; None for any time."""
     split_by: tuple[str, ...] = ("market",)
     """Columns by which Spark deals out rows to its workers; empty where the question needs all at once."""
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,12 +19,13 @@ from loopring_lab.engine import frames, session
 from loopring_lab.engine.groups import (
     ANY_TEXT,
     EVERYTHING,
+    HOUR,
     WHOLE_NUMBER,
     Keys,
     literal,
     quoted,
 )
-from loopring_lab.engine.question import Large, Prices, Question
+from loopring_lab.engine.question import PLACE_BITS, Large, Prices, Question, Spanned
 from loopring_lab.engine.text import GIVEN, PRICES, TRADES, Types, query_text
 from loopring_lab.errors import AmountError, LabError
 
@@ -37,7 +40,7 @@ ROW = "number of the row"
 ANSWERED = "number of the row in the answer"
 # An archive looks up prices for this many rows at a time. They fit into the usual memory, where 10 million wrote twice
 # the size of their archive to the disk.
-ROWS_OF_A_PART = 1_000_000
+ROWS_OF_A_SLICE = 1_000_000
 
 
 def run(text: str, caller: str, **inputs: pa.Table) -> pa.Table:
@@ -110,10 +113,10 @@ def ask_relation(
     types_of = _types if in_archive else _types_of_user
     given = registered(prices, tables)
     types: Types = {name: {} for name in given}
-    types[TRADES] = _with_any_hashes(types_of(trades))
+    types[TRADES] = types_of(trades)
     if prices is not None:
         found = queried(trades, f"FROM {PRICES}", **given)
-        types[PRICES] = _with_any_hashes(types_of(found))
+        types[PRICES] = types_of(found)
     row = _row_sql(question, types)
     text = query_text(question, types, row, fits_memory=False)
     _log(question, "the relation of trades", text, tables, GIVEN)
@@ -142,53 +145,108 @@ def queried(relation: Any, text: str, **tables: Any) -> Any:
 def _make_large_steps(question: Question, trades: Any, types: Types, row: str) -> None:
     """Make tables of the large steps, and add them to the `types` of those given; they end with the connection."""
 
-    def make(name: str, of: Any, known: Types, how: str) -> None:
-        rows = query_text(question, known, row, name, fits_memory=False)
-        session.in_thread(partial(of.query, TRADES, f"{how} {rows}"))
+    def make(name: str, asked: Question, known: Types, how: str) -> None:
+        rows = query_text(asked, known, row, name, fits_memory=False)
+        session.in_thread(partial(trades.query, TRADES, f"{how} {rows}"))
         known[name] = {}
 
-    names = [name for name, step in question.steps.items() if isinstance(step, Large)]
-    # Prices are looked up within a market. So the steps up to the one that has them are made for some markets at a
-    # time, and only that one is kept for all.
-    looked_up = _looked_up(question, names)
-    if looked_up:
-        *needed, kept = looked_up
-        begin = f"CREATE TEMP TABLE {kept} AS"
-        for part in _parts(trades):
+    large = [name for name, step in question.steps.items() if isinstance(step, Large)]
+    # Pairs are few, and found while all memory is free.
+    large.sort(key=lambda name: name != "pairs")
+    while large:
+        name = large.pop(0)
+        if not (isinstance(question.steps[name], Prices) and large):
+            make(name, question, types, f"CREATE TEMP TABLE {name} AS")
+            continue
+        looked_up = large.pop(0)
+        begin = f"CREATE TEMP TABLE {looked_up} AS"
+        for of_slice in _slices(question, trades, types, make):
             known = dict(types)
-            for name in needed:
-                make(name, part, known, f"CREATE OR REPLACE TEMP TABLE {name} AS")
-            make(kept, part, known, begin)
-            begin = f"INSERT INTO {kept}"
-        types[kept] = {}
-    for name in names[len(looked_up) :]:
-        make(name, trades, types, f"CREATE TEMP TABLE {name} AS")
+            make(name, of_slice, known, f"CREATE OR REPLACE TEMP TABLE {name} AS")
+            make(looked_up, of_slice, known, begin)
+            begin = f"INSERT INTO {looked_up}"
+        types[looked_up] = {}
 
 
-def _looked_up(question: Question, large: Sequence[str]) -> Sequence[str]:
-    """Return the large steps up to the one after the prices that are looked up in it, if that is within a market."""
-    if question.split_by == ("market",):
-        for number, name in enumerate(large[:-1]):
-            if isinstance(question.steps[name], Prices):
-                return large[: number + 2]
-    return ()
+def _slices(
+    question: Question, trades: Any, types: Types, make: Callable[..., None]
+) -> Iterator[Question]:
+    """Yield a question for each slice of time, about orders filled in it, and the trades and prices in their reach.
+
+    The last one is about orders that were filled in several slices, or at unknown times, and what is near their fills.
+    """
+    if question.reach is None:
+        yield question
+        return
+    # Slices begin and end with spans, whose neighbours have all that is in reach.
+    length = max(question.reach, HOUR)
+    span = _span_sql("epoch_ms(created_at::TIMESTAMPTZ)", length)
+    counted = trades.filter("created_at IS NOT NULL").aggregate(
+        f"{span} AS span, count(*) AS rows"
+    )
+    edges: list[int] = []
+    rows = 0
+    last = 0
+    for last, count in counted.order("span").fetchall():
+        if not edges or rows + count > ROWS_OF_A_SLICE:
+            edges.append(last)
+            rows = 0
+        rows += count
+    if len(edges) < 2:
+        yield question
+        return
+    edges.append(last + 1)
+    moments = [edge * length << PLACE_BITS for edge in edges]
+    for (since, until), (begun, ended) in zip(
+        pairwise(edges), pairwise(moments), strict=True
+    ):
+        near = f"created_at >= {_time_sql((since - 1) * length)} AND created_at < {_time_sql((until + 1) * length)}"
+        yield _only(question, near, f"first_fill >= {begun} AND last_fill < {ended}")
+    crossed = [f"{edge} BETWEEN first_fill + 1 AND last_fill" for edge in moments]
+    is_crossing = f"coalesce({' OR '.join(crossed)}, TRUE)"
+    spans = f"""
+-- spans with the fills of these orders, and those next to them
+WITH crossing AS (
+    FROM spans
+    WHERE {is_crossing}
+),
+filled AS (
+    SELECT ms
+    FROM trades
+    WHERE order_id IS NULL OR order_id IN (SELECT order_id FROM crossing)
+    UNION ALL
+    SELECT unnest([first_fill, last_fill]) >> {PLACE_BITS}
+    FROM crossing
+)
+SELECT DISTINCT unnest([span - 1, span, span + 1]) AS span
+FROM (SELECT {_span_sql("ms", length)} AS span FROM filled)"""
+    steps = {**question.steps, "crossed": spans}
+    make(
+        "crossed",
+        replace(question, steps=steps),
+        dict(types),
+        "CREATE TEMP TABLE crossed AS",
+    )
+    near = f"created_at IS NULL OR {span} IN (FROM crossed)"
+    yield _only(question, near, is_crossing)
 
 
-def _parts(trades: Any) -> Iterator[Any]:
-    """Yield the trades of an archive, some markets at a time: with up to `ROWS_OF_A_PART`, or one that has more."""
-    counted = trades.filter("market IS NOT NULL").aggregate("market, count(*) AS rows")
-    parts: list[list[str]] = [[]]
-    left = ROWS_OF_A_PART
-    for market, rows in counted.order("rows DESC, market").fetchall():
-        if parts[-1] and rows > left:
-            parts.append([])
-            left = ROWS_OF_A_PART
-        parts[-1].append(literal(market))
-        left -= rows
-    # The last part has the trades of unknown markets as well, of which there are few.
-    parts[-1].append(literal(""))
-    for part in parts:
-        yield trades.filter(f"coalesce(market, '') IN ({', '.join(part)})")
+def _only(question: Question, near: str, is_asked: str) -> Question:
+    """Return a question about orders that are asked about, which finds the trades and prices near them."""
+    steps = dict(question.steps)
+    for name, step in steps.items():
+        if isinstance(step, Spanned):
+            steps[name] = Spanned(f"SELECT * FROM ({step}\n) WHERE {is_asked}")
+    return replace(question, steps=steps, only=f"WHERE {near}")
+
+
+def _span_sql(ms: str, length: int) -> str:
+    # Whole numbers are divided towards 0, by which the span before 1970 would be that after it.
+    return f"floor({ms} / {length}.0)::BIGINT"
+
+
+def _time_sql(ms: int) -> str:
+    return f"make_timestamptz({ms * 1000})"
 
 
 # Answers by row of a relation, and answers as Arrow tables
@@ -263,12 +321,12 @@ def _types(relation: Any) -> dict[str, str]:
 
 
 def _types_of_user(relation: Any) -> dict[str, str]:
-    """Return the types of somebody's own relation, whose HUGEINTs are whole numbers and no amounts: by another name."""
+    """Return the types of somebody's own relation: its HUGEINTs are no amounts, and its order hashes may be none."""
     types = _types(relation)
     for name, kind in types.items():
         if kind == "HUGEINT":
             types[name] = WHOLE_NUMBER
-    return types
+    return _with_any_hashes(types)
 
 
 def _with_any_hashes(types: dict[str, str]) -> dict[str, str]:

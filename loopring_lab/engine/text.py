@@ -72,7 +72,9 @@ def query_text(
     )
     if PRICES in types:
         wanted = [*question.price_needs, *question.price_may_have]
-        texts["prices"] = _table(PRICES, wanted, types[PRICES], question.caller)
+        texts["prices"] = _table(
+            PRICES, wanted, types[PRICES], question.caller, only=question.only
+        )
     streamed = {"trades"}
     for name, text in question.all_steps(fits_memory=fits_memory).items():
         if name not in types:

@@ -39,7 +39,7 @@ from loopring_lab.engine.groups import EVERYTHING, HOUR, Keys, keys_of, literal,
 from loopring_lab.engine.kinds import FrameT, Given, Trades
 from loopring_lab.engine.near import prices_near
 from loopring_lab.engine.notes import LEFT_OUT
-from loopring_lab.engine.question import PLACE_BITS, Large, Streamed
+from loopring_lab.engine.question import PLACE_BITS, Large, Spanned, Streamed
 from loopring_lab.engine.worth import DAY_SQL, worth_by_day
 from loopring_lab.errors import LabError
 from loopring_lab.fills.prices import (
@@ -343,7 +343,8 @@ def compare_by(
         **_difference_steps(keys, kind, intervals, cluster),
     }
     needs = (*ROLE_COLUMNS, "quote", "size", "price", "notional", "fee_bps")
-    question = question_of_prices(caller, steps, needs, asked_by)
+    reach = max(OLDEST_BEFORE, horizon)
+    question = question_of_prices(caller, steps, needs, asked_by, reach=reach)
     tables["worth"] = worth_by_day(trades)
     return ask_table(question, trades, prices, **tables)
 
@@ -368,10 +369,10 @@ def _priced_steps(prices: Given[Any] | None, kind: str, horizon: int) -> dict[st
     """Return the steps from roles to ``priced``: takers' fills with what their price cost, before and after."""
     before = {
         **taker_steps(prices, kind),
-        "lookups": f"""
+        "lookups": Spanned(f"""
 -- takers' fills; the price before their order is older than `anchor`
 SELECT *, {before_sql(prices)} AS anchor
-FROM ({with_spans_sql("takers")})""",
+FROM ({with_spans_sql("takers")})"""),
         "arrived": asof_sql("lookups", "last", within=OLDEST_BEFORE),
     }
     if not horizon:

@@ -160,25 +160,29 @@ def markouts(
     )
     kind = kind_of_prices(beside, fills)
     roles, tables = role_steps(fills)
+    within = parse_tolerance(tolerance, caller)
     named = [
         f"({number}, {literal(name)}, {lengths[name]})"
         for number, name in enumerate(lengths)
     ]
     steps = {
         **roles,
+        "horizons": f"""
+-- horizons in ms
+SELECT *, horizon AS {keys.aliases[-1]}
+FROM (VALUES {", ".join(named)}) AS h(number, horizon, length)""",
+        "counted_sides": "-- takers' fills\nSELECT * FROM told CROSS JOIN horizons WHERE told_role = 'taker'",
         **price_steps(beside, "last", rows="told", kind=kind),
         "takers": "-- takers' fills\nSELECT *, began AS anchor FROM fills WHERE told_role = 'taker'",
-        "before": asof_sql("takers", "last", within=parse_tolerance(tolerance, caller)),
-        "horizons": f"-- horizons in ms\nSELECT * FROM (VALUES {', '.join(named)}) AS h(number, horizon, length)",
+        "before": asof_sql("takers", "last", within=within),
         "later": f"""
 -- each of these once for each horizon, up to and including its last millisecond
 SELECT b.* EXCLUDE (anchor, found_price, found_moment),
     found_price AS price_before,
-    number,
-    horizon,
+    h.*,
     {too_late_sql("ms", "length")} AS anchor
 FROM before AS b
-CROSS JOIN horizons""",
+CROSS JOIN horizons AS h""",
         "after": asof_sql("later", "last"),
         "priced": f"""
 -- with the last price up to the horizon, if that is one after the order
@@ -191,14 +195,14 @@ FROM after""",
         "costs": f"""
 -- the effective cost, and the realized cost and impact that it is the sum of
 SELECT *,
-    horizon AS {keys.aliases[-1]},
     {worse_sql("price", "price_before")} AS effective_bps,
     {worse_sql("price", "price_after", "price_before")} AS realized_bps,
     {worse_sql("price_after", "price_before")} AS impact_bps
 FROM priced""",
     }
+    reach = None if within is None else max(within, *lengths.values())
     question = question_of_prices(
-        caller, steps, (*SHOWN, *ROLE_COLUMNS), keys, shown=SHOWN
+        caller, steps, (*SHOWN, *ROLE_COLUMNS), keys, shown=SHOWN, reach=reach
     )
     return asked(
         question,
@@ -212,7 +216,7 @@ FROM priced""",
         order="ORDER BY number",
         kind=kind,
         tables=tables,
-        sides="costs",
+        sides="counted_sides",
     )
 
 
@@ -289,6 +293,7 @@ def shortfall(
     beside = prices_near(prices, fills)
     kind = kind_of_prices(beside, fills)
     keys = keys_of(fills, by, *TAKEN)
+    within = parse_tolerance(tolerance, caller)
     received = "sum(CASE fee_token WHEN base THEN size WHEN quote THEN notional END)"
     fee_bps = bps_sql("sum(fee)", received)
     # In ``costs`` `is_only` is FALSE: an order whose fills are of two sides has two rows there.
@@ -313,9 +318,7 @@ SELECT {keys.columns()}, order_id, market, side, order_hash, account_id,
 FROM fills
 GROUP BY ALL""",
         "averages": with_average("filled"),
-        "arrived": asof_sql(
-            "averages", "last", within=parse_tolerance(tolerance, caller)
-        ),
+        "arrived": asof_sql("averages", "last", within=within),
         "compared": f"""
 -- how much higher the average price is than that on arrival; below 18 decimals, its rest counts too
 SELECT *,
@@ -341,7 +344,7 @@ FROM compared""",
     }
     needs = (*sums.NEEDS, *sums.SIDES, "price", "market", "order_hash", "account_id")
     question = question_of_prices(
-        caller, steps, needs, keys, medians=("seconds_to_fill",)
+        caller, steps, needs, keys, medians=("seconds_to_fill",), reach=within
     )
     if by is not None:
         return asked(

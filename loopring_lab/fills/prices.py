@@ -27,7 +27,7 @@ from loopring_lab.engine.groups import DAY, Keys, keys_of, literal
 from loopring_lab.engine.kinds import FrameT, Given, Trades
 from loopring_lab.engine.near import prices_near
 from loopring_lab.engine.notes import Answer, with_note
-from loopring_lab.engine.question import PLACE_BITS, Question, Streamed
+from loopring_lab.engine.question import PLACE_BITS, Question, Spanned, Streamed
 from loopring_lab.engine.sums import with_key
 from loopring_lab.engine.worth import worth_by_day
 from loopring_lab.errors import LabError
@@ -179,6 +179,7 @@ def price_gap(
     keys = keys_of(fills, by, *RESERVED)
     if by is not None:
         keys = with_key(keys, "fill_type")
+    within = parse_tolerance(tolerance, caller)
     steps = {
         "typed": Streamed(
             "-- fills of known type\nSELECT * FROM trades WHERE fill_type IN ('amm', 'dex')"
@@ -190,12 +191,7 @@ SELECT *, CASE fill_type WHEN 'amm' THEN 'dex' ELSE 'amm' END AS other_type,
     CASE WHEN price > 0 THEN began END AS anchor
 FROM fills"""),
         "found": asof_sql(
-            "lookups",
-            "last",
-            "market",
-            "side",
-            "other_type",
-            within=parse_tolerance(tolerance, caller),
+            "lookups", "last", "market", "side", "other_type", within=within
         ),
         "costs": f"""
 -- how much higher than the other price each fill's is, and how much worse for the account
@@ -211,6 +207,7 @@ FROM found""",
         keys,
         shown=GAPS_SHOWN,
         price_needs=GAP_PRICES,
+        reach=within,
     )
     return asked(
         question,
@@ -338,6 +335,7 @@ def cost_of(
     kind = kind_of_prices(beside, fills)
     anchor = "ended" if reference == "next" else "began"
     (asked_of,) = rows or ("trades",)
+    within = parse_tolerance(tolerance, caller)
     steps = {
         **(rows or {}),
         **price_steps(
@@ -350,9 +348,7 @@ def cost_of(
         "lookups": Streamed(
             f"-- fills with the moment to look from\nSELECT *, {anchor} AS anchor FROM fills"
         ),
-        "found": asof_sql(
-            "lookups", nearest, within=parse_tolerance(tolerance, caller)
-        ),
+        "found": asof_sql("lookups", nearest, within=within),
         "priced": f"""
 -- how much worse each fill's price is than its reference
 SELECT *, found_price AS reference_price, {worse_sql("price", "found_price")} AS price_bps
@@ -360,7 +356,9 @@ FROM found""",
         "costs": "-- with the fee\nSELECT *, price_bps + fee_bps AS all_in_bps FROM priced",
     }
     keys = by if isinstance(by, Keys) else keys_of(fills, by, *RESERVED)
-    question = question_of_prices(caller, steps, (*SHOWN, "fee_bps"), keys, shown=SHOWN)
+    question = question_of_prices(
+        caller, steps, (*SHOWN, "fee_bps"), keys, shown=SHOWN, reach=within
+    )
     return asked(
         question,
         fills,
@@ -397,9 +395,9 @@ def price_steps(
     return {
         "spans": spans_sql(with_prices=prices is not None, trades=source),
         "known_prices": prices_sql(prices, nearest, *keys, source=source),
-        "fills": Streamed(f"""
+        "fills": Spanned(f"""
 -- fills with the time of their order
-SELECT * EXCLUDE (first_fill, last_fill), {began} AS began, {ended} AS ended
+SELECT *, {began} AS began, {ended} AS ended
 FROM ({with_spans_sql(rows)})"""),
     }
 

@@ -24,7 +24,7 @@ from loopring_lab.engine.groups import Keys
 from loopring_lab.engine.kinds import FrameT, Given, Trades
 from loopring_lab.engine.near import prices_near
 from loopring_lab.engine.notes import LEFT_OUT
-from loopring_lab.engine.question import Large
+from loopring_lab.engine.question import Large, Spanned
 from loopring_lab.engine.worth import DAY_SQL, worth_by_day
 from loopring_lab.errors import LabError
 from loopring_lab.fills.prices import (
@@ -174,7 +174,9 @@ def cost_curves(
     tables["worth"] = worth_by_day(fills)
 
     def asked(last: str) -> pd.DataFrame:
-        question = question_of_prices(caller, {**steps, "sums": last}, NEEDS, Keys())
+        question = question_of_prices(
+            caller, {**steps, "sums": last}, NEEDS, Keys(), reach=length
+        )
         found = ask_table(question, fills, beside, **tables)
         table: pd.DataFrame = found.to_pandas()
         # Rows are in one order on all kinds of frames, so that a fit adds them up in the same one.
@@ -314,12 +316,12 @@ def _order_steps(prices: Given[Any] | None, kind: str, length: int) -> dict[str,
     """Return the steps from roles to ``orders``: what each taker's order paid at each venue, and its size."""
     return {
         **taker_steps(prices, kind),
-        "anchored": f"""
+        "anchored": Spanned(f"""
 -- takers' fills; prices from `anchor` on are too late
 SELECT *,
     {too_late_sql(LAST_FILL_MS, length)} AS anchor
 FROM ({with_spans_sql("takers")})
-WHERE is_taken""",
+WHERE is_taken"""),
         "found": asof_sql("anchored", "last"),
         "costs": f"""
 -- fills with their value in one token, and their cost to the taker in basis points

@@ -101,8 +101,8 @@ MATRIX = [
 
 @pytest.mark.parametrize(("given", "question"), MATRIX)
 def test_every_question_has_one_answer(given, question, monkeypatch):
-    # An archive looks up prices as it does among 10 million trades: market by market.
-    monkeypatch.setattr(running, "ROWS_OF_A_PART", 1)
+    # An archive looks up prices as it does among 10 million trades: in one slice of time after the other.
+    monkeypatch.setattr(running, "ROWS_OF_A_SLICE", 1)
     if given == "spark" and question in NOT_BY_MARKET:
         with pytest.raises(LabError, match="needs the rows of all markets at once"):
             without_warnings(QUESTIONS[question], adversarial(), GIVEN[given])

@@ -1,0 +1,99 @@
+"""An archive looks prices up in one slice of time after the other, with the answers that all rows at once have."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from support.drawn_trades import drawn
+from support.engines import InArchive, assert_same, without_warnings
+from support.questions import outside
+
+import loopring_lab as lab
+from loopring_lab.engine import running
+
+BEFORE_1970 = pd.Timestamp("1969-12-31 06:30", tz="UTC")
+Ask = Callable[[Any, Any, Any], Any]
+"""Asks about trades, with prices of an outside market, and a tolerance."""
+
+QUESTIONS: dict[str, Ask] = {
+    "last of the other type": lambda trades, _, near: lab.fills.price_gap(
+        trades, near, by="market"
+    ),
+    "next": lambda trades, _, near: lab.fills.all_in_cost(
+        trades, "next", near, by="side"
+    ),
+    "outside": lambda trades, prices, near: lab.fills.all_in_cost(
+        trades, prices, near, by="market"
+    ),
+    "two in a row": lambda trades, _, near: lab.fills.markouts(
+        trades, None, ["10s", "2h"], by="market", tolerance=near
+    ),
+    "of whole orders": lambda trades, _, near: lab.fills.shortfall(
+        trades, by="side", tolerance=near
+    ),
+    "venues": lambda trades, prices, _: lab.fills.compare_venues(
+        trades, prices, match="market"
+    ),
+}
+
+
+def over_hours(seed: int) -> pd.DataFrame:
+    """Return drawn fills, many at one moment or at an unknown time, over two days in which orders rest for hours."""
+    frame = drawn(seed)
+    dice = np.random.default_rng(seed)
+    rests = pd.to_timedelta(dice.integers(0, 48, 200) * 3600, unit="s")
+    # Both sides of a fill have one time.
+    numbers = frame["trade_id"].fillna(0).astype("int64") % len(rests)
+    later = frame["created_at"] + pd.Series(rests[numbers], index=frame.index)
+    return frame.assign(created_at=later.astype(frame["created_at"].dtype))
+
+
+def check(name: str, near: str | None, seed: int, rows: int, monkeypatch: Any) -> None:
+    trades = over_hours(seed)
+    prices = outside(trades)
+    ask = QUESTIONS[name]
+    expected = without_warnings(ask, trades, prices, near)
+    monkeypatch.setattr(running, "ROWS_OF_A_SLICE", rows)
+    found = without_warnings(ask, InArchive(trades), InArchive(prices), near)
+    assert_same(found, expected)
+
+
+@pytest.mark.parametrize("name", ["next", "two in a row"])
+def test_slices_of_time_have_the_answers_of_all_rows(name, monkeypatch):
+    assert over_hours(1).groupby("order_hash")["created_at"].nunique().max() > 5
+    check(name, "1h", 1, 30, monkeypatch)
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("near", ["0s", "3s", "5h", None])
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("name", QUESTIONS)
+def test_slices_of_any_length_have_the_answers_of_all_rows(
+    name, seed, near, monkeypatch
+):
+    check(name, near, seed, 1 + 10 * seed, monkeypatch)
+
+
+def test_a_slice_is_as_long_as_a_price_may_be_old(monkeypatch):
+    # Each trade but the first finds the one before it, of the other type, twelve hours older and in another slice.
+    hours = pd.Series(range(0, 48, 12))
+    trades = drawn(1).head(len(hours))
+    assert trades["created_at"].notna().all()
+    trades = trades.assign(
+        created_at=(BEFORE_1970 + pd.to_timedelta(hours, unit="h")).astype(
+            trades["created_at"].dtype
+        ),
+        market="LRC-ETH",
+        side="BUY",
+        fill_type=["amm", "dex"] * (len(hours) // 2),
+        price=trades["price"].max(),
+        order_hash=None,
+        storage_id=range(len(hours)),
+    )
+    monkeypatch.setattr(running, "ROWS_OF_A_SLICE", 1)
+    for near, missing in (("12h", 1), ("11h", len(hours))):
+        found = lab.fills.price_gap(InArchive(trades), near, by=[])
+        assert found["fills"].sum() == len(hours)
+        assert found["unmatched"].sum() == missing
