@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
-from fills.test_compare_venues import closes_after, orders_of
+from support.comparison import closes_after, orders_of
 from support.optional import thorough
 from support.worlds import true_prices, users_of, values_of
 
@@ -45,7 +45,7 @@ def orders(trades: pd.DataFrame, marks: pa.Table) -> pd.DataFrame:
     """Takers' orders: cost, size in steps of a quarter of the logarithm, and what they are clustered by."""
     takers = trades[trades["role"] == "taker"].reset_index(drop=True)
     values = values_of(trades).reindex(takers["trade_id"])
-    found = orders_of(takers, closes_after(takers, marks), values)
+    found = orders_of(takers, closes_after(takers, marks.to_pandas()), values)
     return found.assign(
         steps=np.round(4 * np.log(found["value"])),
         hour=found["began"].dt.strftime("%H"),
