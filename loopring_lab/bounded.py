@@ -36,6 +36,9 @@ MAX_INT64 = 2**63 - 1
 MAX_RATIO = 500  # expanded bytes for one compressed: gzip reaches 1,030 with one repeated letter
 RATIO_FROM = 4 << 20  # bytes; below, a ratio says nothing and costs nothing
 
+# The beginnings of text that a spreadsheet would run; a quote there makes it text again. Any text counts that does not
+# begin with a letter, a digit or JSON's brackets, because spreadsheets skip blanks and signs that nobody sees.
+FORMULA = re.compile(r"^(?=[^\w\[{(\"])")
 # The first bytes of text in UTF-16.
 BYTE_ORDERS = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 # The first bytes of files that are given where text is expected, and what such files are.

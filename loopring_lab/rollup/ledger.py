@@ -13,6 +13,7 @@ import pyarrow as pa
 from loopring_lab.amounts.dtype import AmountDtype
 from loopring_lab.amounts.scaling import WHOLE
 from loopring_lab.amounts.series import as_series
+from loopring_lab.bounded import FORMULA
 from loopring_lab.engine.running import run
 from loopring_lab.errors import LabError
 from loopring_lab.rollup import block_frames, settled
@@ -72,7 +73,9 @@ def entries(blocks: Blocks, account_id: int, tokens: pd.DataFrame) -> pd.DataFra
                 f"account {account_id} has amounts of token {token_id[is_lost].iloc[0]}, which no listing has. "
                 "Import one: store.import_files([], tokens=...)."
             )
-        symbol = frame[f"{name}_token"].astype(object)
+        # The symbol of a token is what its issuer chose.
+        symbols = frame[f"{name}_token"].astype(object)
+        symbol = symbols.str.replace(FORMULA, "'", regex=True)
         ledger[f"{name.title()} Amount"] = amount
         ledger[f"{name.title()} Currency"] = symbol.mask(
             is_nft, "NFT" + token_id.astype(str)

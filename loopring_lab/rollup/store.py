@@ -448,8 +448,9 @@ class Store:
         transfers, both legs of each trade, and each fee as a row of its own, labelled ``cost``. No other amount
         includes a fee, and the columns of fees are empty, as programs disagree about them: what was received minus
         what was sent is what the balance changed by, to the last unit. ``TxHash`` is the number of the transaction as
-        in ``trade_id``, and an NFT is called ``NFT`` and its token id. All transactions of a block have its time. Where
-        blocks are missing, so are their rows: see `report`.
+        in ``trade_id``, and an NFT is called ``NFT`` and its token id. A symbol that a spreadsheet might run has a
+        quote before it. All transactions of a block have its time. Where blocks are missing, so are their rows: see
+        `report`.
 
         Parameters
         ----------

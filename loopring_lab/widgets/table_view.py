@@ -39,7 +39,7 @@ from loopring_lab.amounts.display import (
 )
 from loopring_lab.amounts.series import is_exact
 from loopring_lab.arguments import parse_utc
-from loopring_lab.bounded import also_unfinished
+from loopring_lab.bounded import FORMULA, also_unfinished
 from loopring_lab.errors import LabError
 from loopring_lab.interactive.preview import CSS as TABLE_CSS
 from loopring_lab.interactive.preview import Cell, notes_html, row_html
@@ -51,10 +51,6 @@ MOST_ROWS = 50_000
 PAGE = 50
 # Jupyter drops messages that exceed 1 MB a second, measured over 3 seconds.
 LARGEST_CSV = 2_900_000
-# The beginnings of text that a spreadsheet would run.
-# Any text counts that does not begin with a letter, a digit or JSON's brackets, because spreadsheets skip blanks and
-# signs that nobody sees.
-FORMULA = re.compile(r"^(?=[^\w\[{(\"])")
 # A comparison such as ``fee > 1``. If no column stands before the sign, it is text to look for.
 COMPARISON = re.compile(
     r"(?P<column>\w+)\s*(?P<sign>>=|<=|==|!=|=|<|>)\s*(?P<value>.*\S)\s*"

@@ -1,6 +1,7 @@
 """An account's ledger as CSV: to the last unit what its balances change by, fees apart, both legs of each trade."""
 
 import csv
+import json
 from collections import Counter, defaultdict
 from decimal import Decimal
 
@@ -141,6 +142,20 @@ def test_trades_have_both_legs_and_their_fee_in_a_row_of_its_own(demo, ledger):
         fee = (paid.loc[number, "fee"], paid.loc[number, "fee_token"])
         assert (Decimal(row["Sent Amount"]), row["Sent Currency"]) == fee
         assert row["Description"] == "fee of spot trade"
+
+
+@pytest.mark.parametrize("symbol", ["=1+1", "\u200b=1+1", " -1", "\uff1d1"])
+def test_no_symbol_of_a_token_is_a_formula(sample, tmp_path, symbol):
+    store = sample.copy(tmp_path / "blocks.duckdb")
+    listing = tmp_path / "tokens.json"
+    listing.write_text(json.dumps([{"symbol": symbol, "tokenId": 0, "decimals": 18}]))
+    store.import_files([], tokens=listing)
+    store.export(tmp_path / "ledger.csv", 99583)
+    with (tmp_path / "ledger.csv").open(encoding="utf-8", newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert {row["Received Currency"] or row["Sent Currency"] for row in rows} == {
+        f"'{symbol}"
+    }
 
 
 def test_what_cannot_be_written_is_refused(sample, tmp_path):
