@@ -18,6 +18,7 @@ Frames = tuple[pd.DataFrame, Any]
 @pytest.fixture(scope="module")
 def switched(switched: Frames) -> Frames:
     users, marks = switched
+    users = users.copy()
     # Both sides of a fill: what is drawn is of its taker, so that there is nothing to say of the other.
     users.attrs["synthetic"] = True
     return users, marks
