@@ -27,8 +27,9 @@ def line(found: list[Valued]) -> dict[str, float]:
         "beyond_20_bps": len(beyond),
         "beyond_20_bps_unsaid": sum(one.within_bps < 20 for one in beyond),
         "stated": len(stated),
+        # Doubles round, also where fees are in the token itself.
         "within_stated": round(
-            fmean(abs(one.error_bps) <= one.within_bps for one in stated), 3
+            fmean(abs(one.error_bps) <= one.within_bps + 1e-9 for one in stated), 3
         ),
         "median_stated_bps": round(median(one.within_bps for one in stated), 1),
         "unpriced": round(sum(one.unpriced for one in found) / len(found), 3),

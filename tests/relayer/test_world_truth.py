@@ -99,9 +99,9 @@ def test_values_by_an_account_s_own_trades_say_how_far_off_they_may_be(seed, tol
     stated = [one for one in found if not isnan(one.within_bps)]
     assert 8 <= len(stated) < len(found)
     assert sum(abs(one.error_bps) > 20 for one in stated) > 3
-    assert sum(abs(one.error_bps) <= one.within_bps for one in stated) >= 0.95 * len(
-        stated
-    )
+    # Doubles round, also where fees are in the token itself.
+    held = [abs(one.error_bps) <= one.within_bps + 1e-9 for one in stated]
+    assert sum(held) >= 0.95 * len(stated)
 
 
 def test_costs_against_the_latent_price_are_the_worlds_own(taken, truth):
