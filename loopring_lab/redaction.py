@@ -71,7 +71,8 @@ def hide(value: object) -> Any:
         return SecretText(value)
     if isinstance(value, bytes | bytearray):
         return SecretBytes(value)
-    return None
+    # A secret of a wrong type is no missing one, and whoever reads it says so.
+    return None if value is None else Hidden()
 
 
 def hide_addresses(given: Any) -> Any:

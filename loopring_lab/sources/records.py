@@ -321,7 +321,7 @@ def read_outside_prices(
 def read_api_key(body: bytes) -> SecretText:
     key = _api_key(SecretBytes(body))
     del body
-    if not key:
+    if not key or not isinstance(key, SecretText):
         raise UnexpectedAnswer(
             "apiKey", expected="text", got="something else", hint=_HINT
         )

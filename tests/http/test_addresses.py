@@ -63,7 +63,9 @@ def test_a_key_that_no_header_can_carry_is_refused_and_not_shown(key, said, door
     assert KEY[5:] not in message + trace
 
 
-@pytest.mark.parametrize("key", [918273645, b"bytes", 2**300])
+@pytest.mark.parametrize(
+    "key", [918273645, b"bytes", 2**300, ["918273645"], True, 918273645.0]
+)
 def test_a_key_is_text(key):
     message, trace = refusal(lambda: lab.connect("https://host", api_key=key))
     assert message == "api_key: expected text, which is how relayers give it."
