@@ -26,7 +26,17 @@ TIMELESS = {
     "02_fee_analysis.ipynb": {"19", "20", "70001"},
     "03_amm_versus_orderbook.ipynb": {"0", "0.0001", "605"},
     "05_archive_and_scale.ipynb": set(),
-    "06_real_trades.ipynb": ["0", "1", "19", "32", "2020", "2022", "10,000", "67,896"],
+    "06_real_trades.ipynb": [
+        "0",
+        "1",
+        "18",
+        "19",
+        "32",
+        "2020",
+        "2022",
+        "10,000",
+        "67,896",
+    ],
     "07_liquidity.ipynb": {"0", "2022"},
 }
 
