@@ -249,7 +249,7 @@ class TableView(HasSavedCopy, anywidget.AnyWidget):
     def _show_page(self, start: int) -> None:
         rows = self._rows[start : start + PAGE]
         end = start + len(rows)
-        status = f"{len(self.frame):,} rows"
+        status = "1 row" if len(self.frame) == 1 else f"{len(self.frame):,} rows"
         if self._filter:
             status = f"{len(self._rows):,} of {status}"
             if not self._rows:

@@ -306,3 +306,5 @@ def test_a_refused_frame_leaves_the_view_as_it_was(trades):
     with pytest.raises(lab.LabError):
         view.show(None)
     assert view.page["status"] == "3 rows"
+    view.show(trades.head(1))
+    assert view.page["status"] == "1 row"
