@@ -113,10 +113,10 @@ def ask_relation(
     types_of = _types if in_archive else _types_of_user
     given = registered(prices, tables)
     types: Types = {name: {} for name in given}
-    types[TRADES] = types_of(trades)
+    types[TRADES] = _with_any_hashes(types_of(trades))
     if prices is not None:
         found = queried(trades, f"FROM {PRICES}", **given)
-        types[PRICES] = types_of(found)
+        types[PRICES] = _with_any_hashes(types_of(found))
     row = _row_sql(question, types)
     text = query_text(question, types, row, fits_memory=False)
     _log(question, "the relation of trades", text, tables, GIVEN)
@@ -321,12 +321,12 @@ def _types(relation: Any) -> dict[str, str]:
 
 
 def _types_of_user(relation: Any) -> dict[str, str]:
-    """Return the types of somebody's own relation: its HUGEINTs are no amounts, and its order hashes may be none."""
+    """Return the types of somebody's own relation, whose HUGEINTs are whole numbers and no amounts: by another name."""
     types = _types(relation)
     for name, kind in types.items():
         if kind == "HUGEINT":
             types[name] = WHOLE_NUMBER
-    return _with_any_hashes(types)
+    return types
 
 
 def _with_any_hashes(types: dict[str, str]) -> dict[str, str]:

@@ -12,7 +12,7 @@ from support.optional import thorough
 # On the page "pandas with exact amounts", with what to write instead.
 RAISES = {
     "seaborn.heatmap(t.pivot_table(values='fee', index='market', columns='side', aggfunc='sum'))": (
-        "pandas makes an array of objects of a frame with several columns of amounts, and matplotlib takes none"
+        "of a frame with several columns of amounts pandas makes an array of objects without asking the columns"
     ),
     **dict.fromkeys(
         [
