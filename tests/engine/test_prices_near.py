@@ -8,6 +8,7 @@ import pandas as pd
 import pyarrow.parquet as pq
 import pytest
 from support.engines import IN_MEMORY, collected, on
+from support.optional import first_often
 
 import loopring_lab as lab
 from loopring_lab.amounts import to_units
@@ -60,7 +61,7 @@ def whole(column: Any) -> list[int | None]:
     return [None if pd.isna(price) else int(price) for price in column]
 
 
-@pytest.mark.parametrize("engine", [*IN_MEMORY, "duckdb"])
+@pytest.mark.parametrize("engine", first_often(2, ["pandas", "duckdb", *IN_MEMORY[1:]]))
 def test_closes_are_read_for_the_hours_near_a_fill(engine):
     minutes = [timedelta(minutes=number) for number in range(30 * 24 * 60)]
     known = [(time, 1 + number) for number, time in enumerate(minutes)]

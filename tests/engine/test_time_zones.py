@@ -9,6 +9,7 @@ import pandas as pd
 import pytest
 from matplotlib.dates import num2date
 from support.engines import QUICK, collected, on, without_warnings
+from support.optional import thorough
 from support.oracle import to_rows
 from support.trade_histories import many
 
@@ -65,7 +66,7 @@ def shown(answer: pd.DataFrame, form: str) -> pd.Series:
 
 
 @pytest.mark.parametrize(("every", "unit"), [("1d", "D"), ("1mo", "M"), ("1q", "Q")])
-@pytest.mark.parametrize("zone", [BERLIN, "Asia/Tokyo"])
+@pytest.mark.parametrize("zone", [BERLIN, thorough("Asia/Tokyo")])
 @pytest.mark.parametrize("engine", SPARK_SLOWLY)
 def test_sums_are_those_by_hand(engine, zone, every, unit):
     def ask(trades):

@@ -11,6 +11,7 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 from support import oracle
 from support.engines import result_rows
+from support.optional import thorough
 from support.wire_rows import page, read, row
 from support.worlds import minute_marks, trades_of, true_markouts, values_of
 
@@ -179,9 +180,7 @@ def drawn_frame(rows: list[dict[str, Any]], unit: int) -> pd.DataFrame:
     )
 
 
-@pytest.mark.parametrize(
-    "unit", [1, 47 * 60 * SECOND], ids=["at once", "over several hours"]
-)
+@pytest.mark.parametrize("unit", [1, thorough(47 * 60 * SECOND)])
 @settings(
     max_examples=8, phases=[Phase.explicit, Phase.generate]
 )  # shrinking takes minutes

@@ -11,6 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from support.optional import first_often
 from support.rollup_blocks import EXCHANGE, recorded, recorded_bytes, submit, wrapped
 from support.rollup_stores import ADDRESS, event, made_call, made_data, numbers_of
 
@@ -147,7 +148,7 @@ FLAGS = [
 ]
 
 
-@pytest.mark.parametrize(("suffix", "name", "failed", "fine"), FLAGS)
+@pytest.mark.parametrize(("suffix", "name", "failed", "fine"), first_often(4, FLAGS))
 def test_transactions_that_failed_submit_no_blocks(
     store, tmp_path, suffix, name, failed, fine
 ):
@@ -198,16 +199,19 @@ def test_what_arrow_cannot_make_python_of_is_refused_with_its_file(store, tmp_pa
 
 @pytest.mark.parametrize(
     ("name", "word"),
-    [
-        ("success", "f"),
-        ("success", "n"),
-        ("receipt_status", "0x00"),
-        ("receipt_status", "2"),
-        ("status", "execution reverted"),
-        ("error", "Reverted"),
-        ("success", "OK"),
-        ("isError", "-1"),
-    ],
+    first_often(
+        3,
+        [
+            ("success", "f"),
+            ("receipt_status", "0x00"),
+            ("status", "execution reverted"),
+            ("success", "n"),
+            ("receipt_status", "2"),
+            ("error", "Reverted"),
+            ("success", "OK"),
+            ("isError", "-1"),
+        ],
+    ),
 )
 def test_what_is_neither_yes_nor_no_is_refused_with_its_row(
     store, tmp_path, name, word
@@ -443,7 +447,7 @@ BROKEN: dict[str, tuple[str, bytes, str]] = {
 }
 
 
-@pytest.mark.parametrize("case", BROKEN)
+@pytest.mark.parametrize("case", first_often(5, BROKEN))
 def test_a_broken_file_is_named_and_files_before_it_are_imported(store, tmp_path, case):
     name, content, where = BROKEN[case]
     (tmp_path / "whole.bin").write_bytes(made_call(1))

@@ -31,3 +31,10 @@ def skip_without_java():
 def thorough(*values, **named):
     """Return the values of a variant that is tested after the others: with -m thorough, as .ci/run does."""
     return pytest.param(*values, marks=pytest.mark.thorough, **named)
+
+
+def first_often(count, cases):
+    """Return cases of one road through the code: the first few, and the others as variants tested after the others."""
+    cases = list(cases)
+    rest = [one if isinstance(one, tuple) else (one,) for one in cases[count:]]
+    return [*cases[:count], *(thorough(*values) for values in rest)]
