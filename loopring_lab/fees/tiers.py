@@ -316,24 +316,32 @@ def _units(trades: Given[Any], tokens: Any) -> pa.Table:
 
 def _places_seen(trades: Given[Any]) -> dict[str, int]:
     """Return how many decimal places each token has at least: as many as its fees and sizes need."""
-    # A multiple of a power of ten is one of that power of two. Where all amounts are by chance of a higher one, fewer
-    # places are seen, and more tiers stay possible.
-    bits = f"""
--- the lowest bits that any fee or size of each token has
-SELECT token, (coalesce(bit_or(amount), 0) & {2**PLACES - 1})::BIGINT AS bits
-FROM (SELECT fee_token AS token, fee AS amount FROM trades UNION ALL SELECT base, size FROM trades)
-WHERE token IS NOT NULL
+    # The digits after the point, less than one unit of 1e18, end in as many zeros; an odd amount ends in none.
+    digits = f"(amount - ({whole_units('amount', 10**PLACES)}) * {10**PLACES})::BIGINT"
+    zeros = f"""
+-- of each token, how many zeros the digits after the point of all fees and sizes end in
+SELECT token,
+    coalesce(min({_zeros_of("digits", 0, PLACES)}) FILTER (WHERE digits IS NOT NULL), {PLACES}) AS zeros
+FROM (
+    SELECT token, CASE WHEN amount & 1 = 1 THEN 1 ELSE {digits} END AS digits
+    FROM (SELECT fee_token AS token, fee AS amount FROM trades UNION ALL SELECT base, size FROM trades)
+    WHERE token IS NOT NULL
+)
 GROUP BY token"""
     steps = {
-        "sums": bits,
-        "answer": "-- of all markets\nSELECT token, bit_or(bits) AS bits FROM sums GROUP BY token",
+        "sums": zeros,
+        "answer": "-- of all markets\nSELECT token, min(zeros) AS zeros FROM sums GROUP BY token",
     }
     needs = ("base", "fee_token", "size", "fee")
     found = ask_table(Question(trades.caller, steps, needs), trades).to_pylist()
-    return {row["token"]: _places_of(row["bits"]) for row in found}
+    return {row["token"]: PLACES - row["zeros"] for row in found}
 
 
-def _places_of(bits: int) -> int:
-    """Return the decimal places of amounts that have these bits below the highest 18."""
-    zeros = (bits & -bits).bit_length() - 1
-    return PLACES - zeros if bits else 0
+def _zeros_of(digits: str, least: int, most: int) -> str:
+    """Return how many zeros a number ends in, as SQL that halves what is possible at each step."""
+    if least == most:
+        return str(least)
+    middle = (least + most + 1) // 2
+    return f"""CASE WHEN {digits} % {10**middle} = 0
+        THEN {_zeros_of(digits, middle, most)}
+        ELSE {_zeros_of(digits, least, middle - 1)} END"""
