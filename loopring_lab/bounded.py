@@ -101,10 +101,11 @@ def given_path(path: str | os.PathLike[str]) -> Path:
         )
     try:
         found = Path(path).expanduser()
-        found.stat()
-    except (FileNotFoundError, NotADirectoryError, PermissionError):
-        # There is nothing yet, or nothing that we may see: whoever reads it says so.
-        return found
+        # There may be nothing yet, or nothing that we may see: whoever reads it says so.
+        with contextlib.suppress(
+            FileNotFoundError, NotADirectoryError, PermissionError
+        ):
+            found.stat()
     except TypeError:
         raise LabError(
             f"A path is text or a pathlib.Path, not of type {type(path).__name__}."

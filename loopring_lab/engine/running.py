@@ -181,21 +181,11 @@ def _slices(
     # Slices begin and end with spans, whose neighbours have all that is in reach.
     length = max(question.reach, HOUR)
     span = _span_sql("epoch_ms(created_at::TIMESTAMPTZ)", length)
-    counted = trades.filter("created_at IS NOT NULL").aggregate(
-        f"{span} AS span, count(*) AS rows"
-    )
-    edges: list[int] = []
-    rows = 0
-    last = 0
-    for last, count in counted.order("span").fetchall():
-        if not edges or rows + count > ROWS_OF_A_SLICE:
-            edges.append(last)
-            rows = 0
-        rows += count
-    if len(edges) < 2:
+    edges = _edges(trades, span)
+    # A single slice has two edges, and trades without times have one.
+    if len(edges) < 3:
         yield question
         return
-    edges.append(last + 1)
     moments = [edge * length << PLACE_BITS for edge in edges]
     for (since, until), (begun, ended) in zip(
         pairwise(edges), pairwise(moments), strict=True
@@ -229,6 +219,22 @@ FROM (SELECT {_span_sql("ms", length)} AS span FROM filled)"""
     )
     near = f"created_at IS NULL OR {span} IN (FROM crossed)"
     yield _only(question, near, is_crossing)
+
+
+def _edges(trades: Any, span: str) -> list[int]:
+    """Return the spans that slices of up to `ROWS_OF_A_SLICE` rows begin with, and the one after the last."""
+    counted = trades.filter("created_at IS NOT NULL").aggregate(
+        f"{span} AS span, count(*) AS rows"
+    )
+    edges: list[int] = []
+    rows = 0
+    last = 0
+    for last, count in counted.order("span").fetchall():
+        if not edges or rows + count > ROWS_OF_A_SLICE:
+            edges.append(last)
+            rows = 0
+        rows += count
+    return [*edges, last + 1]
 
 
 def _only(question: Question, near: str, is_asked: str) -> Question:

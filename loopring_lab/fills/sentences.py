@@ -189,7 +189,7 @@ def _what_is_enough(row: dict[Any, Any]) -> str:
     """Say how many orders may be enough, where an interval contains 0: it narrows as the root of their number."""
     gap = abs(row["difference_bps"])
     reach = (row["high_bps"] - row["low_bps"]) / 2
-    # More orders mend neither a reference of own trades, which pulls the difference, nor signs that differ.
+    # More orders help against neither a reference of own trades, which pulls the difference, nor signs that differ.
     is_mended = row["reference"] != OWN_TRADES and _is_agreed(row)
     if pd.isna(reach) or reach <= gap or not is_mended:
         return ""

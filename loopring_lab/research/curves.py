@@ -20,7 +20,7 @@ from loopring_lab.engine.clusters import (
     clusters_sql,
     student,
 )
-from loopring_lab.engine.groups import Keys
+from loopring_lab.engine.groups import HOUR, Keys
 from loopring_lab.engine.kinds import FrameT, Given, Trades
 from loopring_lab.engine.near import prices_near
 from loopring_lab.engine.notes import LEFT_OUT
@@ -43,7 +43,6 @@ VENUES = {"pool": "amm", "book": "dex"}
 DIFFERENCE = "difference"
 # A curve of fewer orders says nothing.
 FEWEST = 20
-HOUR = 3_600_000
 # A curve leaves out this part of the orders at either end, where single orders bend it.
 TAIL = 0.025
 # Sizes of a curve: close enough that lines between them show no corners.
