@@ -98,7 +98,8 @@ class Panel:
         self.problem = w.HTML()
         self.doing = w.HTML()
         # Cancelling is always in reach while something is being read, and never while something is sent.
-        self.cancel = self.button("Cancel", self.background.cancel)
+        self.cancel = w.Button(description="Cancel")
+        self.cancel.on_click(self._cancel)
         self.progress = row(self.doing, self.cancel)
         self.code = CodePanel()
         self.box = w.VBox()
@@ -176,6 +177,11 @@ class Panel:
 
         made.on_click(press)
         return made
+
+    def _cancel(self, _: object) -> None:
+        # The second click of two must not take away what the first has said.
+        if self.background.doing:
+            self.guard(self.background.cancel)
 
     def secret(
         self,

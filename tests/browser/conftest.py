@@ -262,13 +262,20 @@ def run_all(page, jupyterlab):
     end_kernels(jupyterlab[0])
 
 
-def run_cells(page, address):
-    """Open a notebook at its address, run all its cells, and wait until they are done."""
+def open_notebook(page, address):
+    """Open a notebook at its address, and wait until its kernel is there: before, a cell that is run asks for one."""
     from playwright.sync_api import expect
 
     page.goto(f"{address}?reset", wait_until="domcontentloaded")
     # The toolbar says idle before there is a kernel; the status bar does not.
     expect(page.locator("#jp-main-statusbar")).to_contain_text(re.compile(r"\| Idle"))
+
+
+def run_cells(page, address):
+    """Open a notebook at its address, run all its cells, and wait until they are done."""
+    from playwright.sync_api import expect
+
+    open_notebook(page, address)
     page.get_by_role("menuitem", name="Run", exact=True).click()
     page.get_by_role("menuitem", name="Run All Cells", exact=True).click()
     page.wait_for_function(FINISHED, timeout=2 * PATIENCE)

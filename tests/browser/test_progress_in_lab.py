@@ -4,7 +4,15 @@ from __future__ import annotations
 
 import nbformat
 import pytest
-from browser.conftest import FINISHED, in_lab, opened, save, taken, written
+from browser.conftest import (
+    FINISHED,
+    in_lab,
+    open_notebook,
+    opened,
+    save,
+    taken,
+    written,
+)
 from support.optional import package_or_skip
 
 READ = """from pathlib import Path
@@ -24,7 +32,7 @@ def test_a_page_shows_how_far_a_read_is_and_forgets_it(theme, chromium, tmp_path
     expect = package_or_skip("playwright.sync_api").expect
     path = written(tmp_path, [READ])
     with in_lab(tmp_path, theme) as base, opened(chromium, 900) as page:
-        page.goto(f"{base}doc/tree/{path.name}?reset", wait_until="domcontentloaded")
+        open_notebook(page, f"{base}doc/tree/{path.name}")
         page.locator(".jp-CodeCell .cm-content").click()
         page.keyboard.press("Shift+Enter")
         line = page.locator(".ll-progress[role=progressbar]")

@@ -242,8 +242,8 @@ def test_code_is_copied_and_becomes_the_next_cell(place):
     ) + 1 == sources.index(code)
     place.run(inserted)
     inserted.locator(".jp-OutputArea-output table").first.wait_for()
-    page.keyboard.press("Escape")
-    page.keyboard.type("dd")
+    page.get_by_role("menuitem", name="Edit", exact=True).click()
+    page.get_by_role("menuitem", name="Delete Cell", exact=False).first.click()
     inserted.wait_for(state="detached")
 
 
