@@ -3,7 +3,8 @@
 python benchmarks/bench_speed.py [rows] [rounds]
     The table: of each question, seconds of the processor and of the clock, exact and on floats. DuckDB and Polars use
     two threads and pandas one, so both are said. Every answer on floats is compared with ours before it is timed, on
-    fills that share no millisecond with another of their market: floats put those in any order.
+    fills that share no millisecond with another of their market: floats put those in any order. The tables of
+    bench_prices.py follow.
 python benchmarks/bench_speed.py large SMALL LARGE
     Time and peak memory of DuckDB over two archives of large_archive.py, each question in a process of its own, which
     reads them from disk.
@@ -18,6 +19,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import bench_prices
 import duckdb
 import large_archive
 import numpy as np
@@ -436,3 +438,4 @@ if __name__ == "__main__":
         larger_than_memory(*sys.argv[2:])
     else:
         table(*map(int, sys.argv[1:]))
+        bench_prices.table()
