@@ -59,7 +59,8 @@ def changed(client, change):
 
 
 @pytest.mark.parametrize(
-    "span", [{}, {"since": "2021-12-20T11:40", "until": "2021-12-20T11:45Z"}]
+    "span",
+    [thorough({}), {"since": "2021-12-20T11:40", "until": "2021-12-20T11:45Z"}],
 )
 def test_the_archive_gives_the_frame_that_the_client_gives(filled, ledger, span):
     archive, client = filled
@@ -141,7 +142,7 @@ class Growing(Ledger):
     ("order", "fresh"),
     [
         ("newest", 51),
-        ("oldest", 120),
+        thorough("oldest", 120),
         *(
             thorough(order, fresh)
             for order in ("newest", "oldest")

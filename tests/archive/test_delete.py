@@ -63,6 +63,7 @@ class Slow:
         return found
 
 
+@pytest.mark.thorough
 def test_who_opens_the_file_just_then_writes_into_the_new_one(
     archive, small, tmp_path, monkeypatch
 ):
@@ -88,6 +89,7 @@ def test_who_opens_the_file_just_then_writes_into_the_new_one(
     assert of_kept > of_gone
 
 
+@pytest.mark.thorough
 def test_trades_of_blocks_are_not_deleted_in_part(tmp_path):
     archive = Archive(tmp_path / "settled")
     archive.import_blocks(lab.connect(blocks="demo").store)

@@ -130,6 +130,7 @@ def test_report_is_per_account_and_type(archive, store):
     assert "nothing is missing" in archive._repr_html_()
 
 
+@pytest.mark.thorough
 def test_a_gap_between_blocks_is_not_complete_until_it_is_filled(tmp_path):
     store = filled(tmp_path / "store", 10, 11, 14)
     archive = Archive(tmp_path / "a")
@@ -165,6 +166,7 @@ def test_an_import_that_fails_leaves_whole_blocks_and_the_next_one_resumes(
     check_equal(archive, store)
 
 
+@pytest.mark.thorough
 def test_a_pool_that_becomes_known_later_is_one_in_all_its_fills(store, archive):
     mine = archive.trades(LATE_POOL)
     assert (mine["fill_type"] == "dex").any()

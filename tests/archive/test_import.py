@@ -178,8 +178,16 @@ def pages(ledger, account, kind):
     ]
 
 
-@pytest.mark.parametrize("packed", [False, True])
-@pytest.mark.parametrize("form", ["lines", "a file each", "a file each, indented"])
+@pytest.mark.parametrize(
+    ("form", "packed"),
+    [
+        ("lines", True),
+        ("a file each", False),
+        thorough("lines", False),
+        thorough("a file each", True),
+        thorough("a file each, indented", False),
+    ],
+)
 def test_however_pages_are_saved_the_rows_are_the_same(
     saved, small, tmp_path, form, packed
 ):

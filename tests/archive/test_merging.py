@@ -61,7 +61,7 @@ def plain(held, some, imported):
             version[2] |= not imported and version[0] in last_seen
 
 
-@settings(max_examples=10)
+@settings(max_examples=6)
 @given(st.lists(st.tuples(st.lists(ROW, max_size=8), st.booleans()), max_size=4))
 def test_batches_settle_as_a_plain_model_does(batches):
     model: dict[Any, list[list[Any]]] = defaultdict(list)

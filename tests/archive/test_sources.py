@@ -114,6 +114,7 @@ def test_made_up_data_never_passes_as_real(tmp_path):
     assert archive.trades().attrs["source"] == archive.source
 
 
+@pytest.mark.thorough
 def test_a_relayer_that_becomes_another_during_a_sync_adds_nothing_more(tmp_path):
     archive = Archive(tmp_path / "a")
     with Relayer(ONE) as relayer, Relayer(OTHER) as other:

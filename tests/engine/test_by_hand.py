@@ -16,7 +16,6 @@ import pytest
 from support import oracle
 from support.engines import (
     ENGINES,
-    QUICK,
     assert_same,
     assert_same_rows,
     collected,
@@ -24,7 +23,7 @@ from support.engines import (
     read_from,
     without_warnings,
 )
-from support.optional import package_or_skip
+from support.optional import often, package_or_skip, thorough
 from support.trade_histories import many
 from support.wire_rows import DECIMALS, SYMBOLS, tokens
 
@@ -42,7 +41,6 @@ BY = ["market", "fill_type", "role"]
 
 # Kinds that hand their columns over in different ways.
 UNLIKE = ("pandas", "polars, lazy", "duckdb")
-SPARK_SLOWLY = (*QUICK, pytest.param("spark", marks=pytest.mark.thorough))
 
 Ask = Callable[[Any], Any]
 ByHand = Callable[[pd.DataFrame], oracle.Rows]
@@ -172,7 +170,24 @@ def assert_counted(found: Any, expected: oracle.Rows) -> None:
     assert_same_rows([{name: row[name] for name in names} for row in rows], expected)
 
 
-@pytest.mark.parametrize("question", SUMS)
+@pytest.mark.parametrize(
+    "question",
+    often(
+        [
+            "summary by label",
+            "summary by three",
+            "over_time every 1w",
+            "over_time every 1mo",
+            "breakdown every 1w by side",
+            "vwap",
+            "orders",
+            "tiers every 1q",
+            "size_profile by label",
+            "schedule_check",
+        ],
+        SUMS,
+    ),
+)
 def test_sums_are_those_counted_by_hand(question):
     """Also of frames that hold both sides of fills, and fills twice."""
     ask, count = SUMS[question]
@@ -192,7 +207,9 @@ def test_what_a_pandas_frame_is_labelled_with_is_kept():
     frame = odd().copy()
     frame.attrs["source"] = "synthetic world, seed 1"
     before = frame.copy(deep=True)
-    for asked, _ in QUESTIONS.values():
+    # Sums, rows and periods.
+    for name in ("summary", "orders", "with_tiers", "over_time every 1mo"):
+        asked, _ = QUESTIONS[name]
         assert asked(frame).attrs.items() >= frame.attrs.items()
     pd.testing.assert_frame_equal(frame, before)
 
@@ -208,14 +225,14 @@ def parquet(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("engine", often(UNLIKE, ENGINES))
 def test_parquet_is_read_by_every_engine(engine, parquet):
     trades = read_from(engine, parquet)
     answer = without_warnings(SUMS["summary by label"][0], trades)
     assert_counted(answer, counted_by_hand("summary by label"))
 
 
-@pytest.mark.parametrize("zone", ["America/New_York", "Asia/Kathmandu"])
+@pytest.mark.parametrize("zone", ["America/New_York", thorough("Asia/Kathmandu")])
 @pytest.mark.parametrize("engine", UNLIKE)
 def test_periods_are_cut_in_utc_whatever_zone_times_carry(engine, zone):
     moved = odd().assign(created_at=odd()["created_at"].dt.tz_convert(zone))
@@ -376,7 +393,13 @@ def test_amounts_of_a_relation_with_more_decimals_are_exact_or_refused():
             lab.fees.summary(connection.sql(half.format(fee="0.000000000000000001")))
 
 
-@pytest.mark.parametrize("kind", kinds_of_keys(np.arange(5)))
+@pytest.mark.parametrize(
+    "kind",
+    often(
+        ["some months", "ordered", "not ordered", "numbers"],
+        kinds_of_keys(np.arange(5)),
+    ),
+)
 def test_keys_of_every_kind_are_groups_in_their_order(kind):
     frame, number = keyed()
     key, expected = kinds_of_keys(number)[kind]
@@ -396,7 +419,7 @@ def huge(fees: list[int], engine: str) -> Any:
     return on(engine, one.assign(fee=to_units([str(fee) for fee in fees], 0)))
 
 
-@pytest.mark.parametrize("engine", SPARK_SLOWLY)
+@pytest.mark.parametrize("engine", often(UNLIKE, ENGINES))
 def test_the_largest_sum_that_fits_is_exact(engine):
     found = collected(
         without_warnings(lab.fees.summary, huge([9 * 10**18, 10**18 - 1], engine))
@@ -404,7 +427,7 @@ def test_the_largest_sum_that_fits_is_exact(engine):
     assert oracle.to_rows(found)[0]["fee"] == (10**19 - 1) * 10**18
 
 
-@pytest.mark.parametrize("engine", SPARK_SLOWLY)
+@pytest.mark.parametrize("engine", often(UNLIKE, ENGINES))
 @pytest.mark.parametrize(
     "times", [19, 38]
 )  # 38 times nearly nothing is left where 128 bits wrap round

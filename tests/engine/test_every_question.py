@@ -21,6 +21,7 @@ from support.engines import (
     result_rows,
     without_warnings,
 )
+from support.optional import thorough
 from support.questions import NOT_BY_MARKET, QUESTIONS, ROOMS, Give
 
 import loopring_lab as lab
@@ -73,25 +74,27 @@ GIVEN: dict[str, Give] = {
 }
 
 
-# These take some seconds, and ask what others ask, many times over.
-SLOW = ("research.changes", "fills.describe")
-
-
-def is_quick(given: str, question: str) -> bool:
-    """Say what is asked with every run: each function, on the kind that is furthest from a frame of pandas.
-
-    With its defaults, no question but compare_venues looks up prices for groups.
-    """
-    is_default = "," not in question or question == "fills.price_gap, by"
-    return given == "archive" and is_default and question not in SLOW
-
+# What is asked with every run, on the kind that is furthest from a frame of pandas: sums, rows and groups, with and
+# without looking up prices, and words.
+OFTEN = (
+    "fees.describe",
+    "fees.in_token",
+    "fees.schedule_check",
+    "fees.tiers",
+    "fills.all_in_cost",
+    "fills.markouts",
+    "fills.orders",
+    "fills.price_gap, by",
+    "fills.size_profile",
+    "fills.with_roles",
+    "research.liquidity",
+    "research.pool_quotes",
+)
 
 MATRIX = [
-    pytest.param(
-        given,
-        question,
-        marks=[] if is_quick(given, question) else [pytest.mark.thorough],
-    )
+    (given, question)
+    if given == "archive" and question in OFTEN
+    else thorough(given, question)
     for given in GIVEN
     for question in QUESTIONS
     # Spark takes a second for the smallest question, so there each is asked with its defaults only.

@@ -16,6 +16,7 @@ import pytest
 from pyarrow.dataset import dataset
 from support.engines import assert_same
 from support.interrupts import interrupted, may_drop_an_interrupt
+from support.optional import first_often, thorough
 from support.trade_histories import many
 
 import loopring_lab as lab
@@ -75,11 +76,11 @@ def setting(name: str) -> Any:
 @pytest.mark.parametrize(
     ("limit", "expected"),
     [
-        ("1GB", "953.6 MiB"),
+        thorough("1GB", "953.6 MiB"),
         ("1.5 GiB", "1.5 GiB"),
-        (2**30, "1.0 GiB"),
-        ("64mib", "64.0 MiB"),
-        ("2TB", "1.8 TiB"),
+        (2**27, "128.0 MiB"),
+        thorough("64mib", "64.0 MiB"),
+        thorough("2TB", "1.8 TiB"),
     ],
 )
 def test_a_limit_is_bytes_or_text_with_a_unit(limit, expected):
@@ -90,7 +91,10 @@ def test_a_limit_is_bytes_or_text_with_a_unit(limit, expected):
 
 
 @pytest.mark.parametrize(
-    "limit", ["much", "1 GX", "", "-1GB", "nan", True, None, "9" * 400, 1 << 20, "0"]
+    "limit",
+    first_often(
+        3, ["much", 1 << 20, "-1GB", "1 GX", "", "nan", True, None, "9" * 400, "0"]
+    ),
 )
 def test_a_limit_that_is_none_changes_nothing(limit):
     lab.engine.set_memory("2GiB")
@@ -217,12 +221,7 @@ def test_a_forked_process_asks_on_a_database_of_its_own(trades, tmp_path):
 
 
 def test_threads_ask_at_once(trades):
-    asked = [
-        lab.fees.summary,
-        lab.fills.breakdown,
-        lab.fills.vwap,
-        lab.fills.orders,
-    ] * 3
+    asked = [lab.fees.summary, lab.fills.vwap, lab.fills.orders] * 2
     expected = [ask(trades) for ask in asked]
     with ThreadPoolExecutor(4) as pool:
         for found, one in zip(

@@ -11,6 +11,7 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 from support.engines import assert_same, assert_same_rows, collected, on, result_rows
+from support.optional import often
 from support.trade_histories import many
 from tools import queries
 
@@ -52,7 +53,7 @@ def trades() -> pd.DataFrame:
 # Names that users give
 
 
-@pytest.mark.parametrize("name", BY)
+@pytest.mark.parametrize("name", often(["summary", "size_profile", "in_token"], BY))
 def test_a_column_of_any_name_is_a_column(name):
     found = collected(
         BY[name](on("duckdb", trades().rename(columns={"label": ROGUE})), by=[ROGUE])
@@ -81,7 +82,9 @@ def test_values_that_look_like_sql_are_values():
 BEGINNING = r"-- lab\.f\w+\.\w+: given_trades is lab\.engine\.portable\(trades\)\n"
 
 
-@pytest.mark.parametrize("name", LOGGED)
+@pytest.mark.parametrize(
+    "name", often(["summary", "orders", "price_gap", "markouts"], LOGGED)
+)
 def test_what_is_logged_gives_the_answer_and_holds_no_row(name, caplog):
     """On tables that anybody can make: those of `lab.engine.portable`."""
     with caplog.at_level(logging.DEBUG, "loopring_lab.sql"):

@@ -8,8 +8,8 @@ import numpy as np
 import pandas as pd
 import pytest
 from matplotlib.dates import num2date
-from support.engines import QUICK, collected, on, without_warnings
-from support.optional import thorough
+from support.engines import ENGINES, collected, on, without_warnings
+from support.optional import often, thorough
 from support.oracle import to_rows
 from support.trade_histories import many
 
@@ -18,7 +18,6 @@ from loopring_lab.errors import LabError
 
 pytestmark = pytest.mark.contract
 
-SPARK_SLOWLY = (*QUICK, pytest.param("spark", marks=pytest.mark.thorough))
 BERLIN = "Europe/Berlin"
 # Days of the two changes, at 01:00 UTC, and those around them.
 SPRING = pd.Timestamp("2024-03-30", tz="UTC")
@@ -67,7 +66,7 @@ def shown(answer: pd.DataFrame, form: str) -> pd.Series:
 
 @pytest.mark.parametrize(("every", "unit"), [("1d", "D"), ("1mo", "M"), ("1q", "Q")])
 @pytest.mark.parametrize("zone", [BERLIN, thorough("Asia/Tokyo")])
-@pytest.mark.parametrize("engine", SPARK_SLOWLY)
+@pytest.mark.parametrize("engine", often(["pandas"], ENGINES))
 def test_sums_are_those_by_hand(engine, zone, every, unit):
     def ask(trades):
         return lab.fees.over_time(trades, every, tz=zone)
@@ -210,10 +209,10 @@ def test_tables_for_reading_name_the_zone():
 @pytest.mark.parametrize(
     "draw",
     [
-        lambda tz: lab.figures.volume(across(), quote="ETH", tz=tz),
+        thorough(lambda tz: lab.figures.volume(across(), quote="ETH", tz=tz)),
         lambda tz: lab.figures.fill_shares(across(), every="1d", tz=tz),
-        lambda tz: lab.figures.fee_rates(across(), every="1d", tz=tz),
-        lambda tz: lab.figures.fee_tiers(across(), every="1d", tz=tz),
+        thorough(lambda tz: lab.figures.fee_rates(across(), every="1d", tz=tz)),
+        thorough(lambda tz: lab.figures.fee_tiers(across(), every="1d", tz=tz)),
     ],
 )
 def test_figures_name_the_zone_and_begin_their_periods_by_it(draw):

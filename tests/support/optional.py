@@ -33,6 +33,12 @@ def thorough(*values, **named):
     return pytest.param(*values, marks=pytest.mark.thorough, **named)
 
 
+def often(chosen, cases):
+    """Return the names of cases: those chosen, and the others as variants tested after the others."""
+    assert {*chosen} <= {*cases}
+    return [name if name in chosen else thorough(name) for name in cases]
+
+
 def first_often(count, cases):
     """Return cases of one road through the code: the first few, and the others as variants tested after the others."""
     cases = list(cases)
