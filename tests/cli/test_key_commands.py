@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import pytest
 from support.clients import client_of
 from support.key_update_setup import personal_sign, sign_typed_data
+from support.optional import thorough
 from support.scripted_server import Answer, scripted
 from support.troubled import passed_on
 
@@ -91,7 +92,7 @@ class Person:
         return f'  "0x{signature.hex()}"\n'
 
 
-@pytest.mark.parametrize("account", [ACCOUNT, 70_004])
+@pytest.mark.parametrize("account", [70_004, thorough(ACCOUNT)])
 def test_a_key_is_updated_with_pasted_signatures(
     relayer, key, capsys, monkeypatch, account
 ):
@@ -114,7 +115,7 @@ def test_a_key_is_updated_with_pasted_signatures(
     assert not [one for one in person.pasted if one in everything]
 
 
-@pytest.mark.parametrize("account", [ACCOUNT, 70_003])
+@pytest.mark.parametrize("account", [70_003, thorough(ACCOUNT)])
 def test_a_command_signs_an_update_and_recovers_the_key(
     relayer, key, program, capsys, account
 ):
@@ -189,6 +190,7 @@ def test_refusals_name_what_a_terminal_has(key, capsys, options, said):
     assert not PYTHON.search(told)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("relayer", [None], indirect=True)
 def test_after_lost_answers_the_next_command_is_named(relayer, key, program, capsys):
     def silent(number, request):

@@ -113,8 +113,8 @@ def test_by_default_the_widest_level_counts(users, orders):
 @pytest.mark.parametrize(
     ("match", "cell"),
     [
-        ("market", ["market"]),
-        (["market", "side", "month"], ["market", "side", "month"]),
+        thorough("market", ["market"]),
+        thorough(["market", "side", "month"], ["market", "side", "month"]),
         (["market", "account", "day"], ["market", "account", "day"]),
         (["market", "hour"], ["market", "hour"]),
     ],
@@ -251,8 +251,10 @@ def test_an_undecided_answer_says_how_many_orders_may_be_enough():
     ("match", "said"),
     [
         (["market", "side", "size", "week"], "Within a week, orders at both venues"),
-        (["market", "day"], "Within a day, orders at both venues"),
-        (["market", "account", "month"], "Within a month, orders at both venues"),
+        thorough(["market", "day"], "Within a day, orders at both venues"),
+        thorough(
+            ["market", "account", "month"], "Within a month, orders at both venues"
+        ),
         (["market"], "Over the whole time, orders at both venues"),
     ],
 )

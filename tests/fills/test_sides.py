@@ -10,6 +10,7 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 from support.engines import collected
+from support.optional import often
 from support.settled_block import Settled
 from support.trade_histories import Drawn, assert_refused, frame_of
 from support.wire_rows import page, row
@@ -328,7 +329,7 @@ SUMMARIES: dict[str, Callable[[Any], Any]] = {
 }
 
 
-@pytest.mark.parametrize("name", SUMMARIES)
+@pytest.mark.parametrize("name", often(["in_token", "size_profile"], SUMMARIES))
 def test_a_frame_that_cannot_tell_gives_null_and_one_account_gives_0(block, name):
     ask = SUMMARIES[name]
     one = block[block["account_id"] == block["account_id"].iloc[0]]
@@ -342,7 +343,7 @@ def test_a_frame_that_cannot_tell_gives_null_and_one_account_gives_0(block, name
         )
 
 
-@pytest.mark.parametrize("name", SUMMARIES)
+@pytest.mark.parametrize("name", often(["breakdown", "size_profile"], SUMMARIES))
 def test_notes_name_the_fills_of_which_both_sides_are_in_the_frame(block, name):
     number = block["trade_id"].nunique()
     note = f"Both sides of {number} fills are counted; lab.fills.one_side(trades) counts each fill once."

@@ -55,6 +55,7 @@ def busiest(blocks):
     )
 
 
+@pytest.mark.thorough
 def test_a_first_look_counts_every_trade(blocks):
     account, count = busiest(blocks)
     found = run("01_first_look.ipynb", blocks=str(blocks), account_id=account)
@@ -62,6 +63,7 @@ def test_a_first_look_counts_every_trade(blocks):
     assert (found.names["read"] == found.names["counted"]).all()
 
 
+@pytest.mark.thorough
 def test_fees_are_those_of_the_blocks(blocks):
     account, count = busiest(blocks)
     found = run(
@@ -121,6 +123,7 @@ def test_orders_on_the_book_have_quotes_where_balances_are_known(blocks, venues)
     ]
 
 
+@pytest.mark.thorough
 def test_a_pools_fills_are_counted(blocks):
     pool = Counter(fact["account_b"] for fact in facts(blocks)).most_common(1)[0]
     found = run("07_liquidity.ipynb", blocks=str(blocks), pool_account=pool[0])
@@ -159,6 +162,7 @@ def test_prices_of_the_own_block_decide_nothing_and_that_is_said(month):
     assert "Undecided" in found.text
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     "explorer", [lab.widgets.FeeExplorer, lab.widgets.FillExplorer]
 )
@@ -293,6 +297,7 @@ def test_key_updates_unpack_and_their_signatures_are_counted(blocks, trades_of_b
     assert said == [signed["checked"] - signed["wrong"], signed["wrong"]]
 
 
+@pytest.mark.thorough
 def test_exported_transactions_are_read():
     block = recorded()
     listing = str(block.parent / "mainnet_registered_tokens_v36.json")
@@ -384,6 +389,7 @@ def test_new_takes_a_folder_of_blocks(real, tmp_path, monkeypatch, capsys):
     assert "has no parameter 'blocks'" in capsys.readouterr().err
 
 
+@pytest.mark.thorough
 def test_no_notebook_holds_the_address_of_an_endpoint(tmp_path, monkeypatch):
     with contextlib.redirect_stdout(None):
         relayer = embedded()

@@ -63,7 +63,7 @@ def cardinal(steps: Any, knots: np.ndarray) -> np.ndarray:
 
 
 @pytest.mark.filterwarnings("ignore")  # of pandas, about what pyfixest does with it
-@pytest.mark.parametrize("cluster", ["week", "account", thorough("day")])
+@pytest.mark.parametrize("cluster", ["week", *map(thorough, ("account", "day"))])
 def test_a_regression_of_single_orders_gives_the_same_difference_and_error(
     trades, marks, orders, cluster
 ):

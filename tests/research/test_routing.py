@@ -5,6 +5,7 @@ from decimal import Decimal
 import pandas as pd
 import pytest
 from figures.test_figures import assert_legible
+from support.optional import thorough
 from support.worlds import pool_balances, trades_of
 
 import loopring_lab as lab
@@ -158,7 +159,7 @@ def test_unknown_balances_end_what_was_known(trades, balances):
     assert quotes.loc[quotes["first"] < gap, "pool_quote"].notna().any()
 
 
-@pytest.mark.parametrize("by", ["size_class", ["market", "label"]])
+@pytest.mark.parametrize("by", [thorough("size_class"), ["market", "label"]])
 def test_groups_are_columns_of_orders_or_of_trades(by, trades, balances, quotes):
     labelled = trades.assign(label=trades["account_id"].astype(str).str[:1])
     found = lab.research.pool_quotes(labelled, balances, by=by)

@@ -8,6 +8,7 @@ import pyarrow.compute as pc
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.optional import thorough
 from support.rollup_blocks import (
     FORMS,
     TYPES,
@@ -75,7 +76,7 @@ def changed(raw, at, to):
     return raw._replace(data=raw.data[:at] + to + raw.data[at + len(to) :])
 
 
-@pytest.mark.parametrize("batch", [7, 1000])
+@pytest.mark.parametrize("batch", [7, thorough(1000)])
 def test_a_whole_history_is_right_however_it_is_cut(history, submissions, batch):
     found = checked(history, submissions, batch=batch)
     whole = Blocks(history)

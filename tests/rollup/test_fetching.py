@@ -93,6 +93,7 @@ def test_the_newest_l1_blocks_wait_for_confirmations(store):
     assert sorted(held(store)) == list(range(1, 41))
 
 
+@pytest.mark.thorough
 def test_a_part_of_the_chain_can_be_asked_for(store):
     chain = ScriptedChain(40)
     sync(store, chain, from_block=FIRST_L1 + 1_000, to_block=FIRST_L1 + 1_999)
@@ -292,7 +293,7 @@ def test_faults_of_every_kind_lose_nothing(store):
 @pytest.mark.thorough
 @pytest.mark.parametrize(
     "omitted",
-    [{1, 2}, {39, 40}, {3, 9, 10, 27, 33}],
+    [thorough({1, 2}), thorough({39, 40}), {3, 9, 10, 27, 33}],
 )
 def test_events_left_out_are_found_by_the_next_sync(store, omitted):
     """The endpoint leaves events out of answers about more than 4,000 L1 blocks, without an error."""
@@ -316,7 +317,7 @@ class PrunedChain(ScriptedChain):
         return [log for log in found if int(log["blockNumber"], 16) >= self.kept_from]
 
 
-@pytest.mark.parametrize("kept", [22, 41])
+@pytest.mark.parametrize("kept", [thorough(22), 41])
 def test_what_a_pruned_endpoint_no_longer_had_is_found_at_a_complete_one(store, kept):
     """Of 40 blocks, none or the last 19 are answered, over more L1 blocks than are asked for at once."""
     chain = PrunedChain(40, apart=1_000)
@@ -336,6 +337,7 @@ def test_what_a_pruned_endpoint_no_longer_had_is_found_at_a_complete_one(store, 
     assert store.tokens().index.tolist() == ["LRC"]
 
 
+@pytest.mark.thorough
 def test_events_after_the_last_one_are_asked_for_again_however_far(store):
     chain = ScriptedChain(40, apart=1_000)
     every_log = chain.logs
@@ -347,6 +349,7 @@ def test_events_after_the_last_one_are_asked_for_again_however_far(store):
     assert sorted(held(store)) == [1, 2, 3, 40]
 
 
+@pytest.mark.thorough
 def test_a_registration_left_out_is_asked_for_while_a_used_token_has_no_name(store):
     chain = ScriptedChain(9)
     sync(store, chain)
@@ -357,6 +360,7 @@ def test_a_registration_left_out_is_asked_for_while_a_used_token_has_no_name(sto
     assert store.tokens().index.tolist() == ["LRC"]
 
 
+@pytest.mark.thorough
 def test_a_part_that_was_asked_for_is_all_that_is_asked_for_again(store):
     chain = ScriptedChain(40, apart=1_000)
     sync(store, chain)
@@ -377,6 +381,7 @@ def test_between_two_parts_nothing_is_asked_for(store):
     assert events == [1, 2, 3, *range(30, 38)]
 
 
+@pytest.mark.thorough
 def test_a_wide_gap_is_asked_for_in_parts(store):
     chain = ScriptedChain(40, apart=1_000)
     chain.omitted = set(range(8, 32))
@@ -407,6 +412,7 @@ def test_events_out_of_the_order_of_l1_blocks_end_no_sync(store):
     assert sorted(held(store)) == [*range(1, 9), 40]
 
 
+@pytest.mark.thorough
 def test_transactions_that_a_node_has_forgotten_are_named_and_asked_for_again(store):
     chain = ScriptedChain(40)
     kept = dict(chain.transactions)
@@ -447,8 +453,8 @@ def test_a_transaction_with_other_data_is_named_with_both_hashes(store):
 @pytest.mark.parametrize(
     "lie",
     [
-        {"input": "0x123"},
-        {"input": "0x12345678"},
+        thorough({"input": "0x123"}),
+        thorough({"input": "0x12345678"}),
         {"hash": "0x" + 64 * "9"},
     ],
 )
@@ -572,6 +578,7 @@ def test_tokens_are_named_by_their_contracts(store):
     assert store.tokens().reset_index()["symbol"].tolist() == found["symbol"].tolist()
 
 
+@pytest.mark.thorough
 def test_a_name_that_an_endpoint_could_not_tell_is_asked_for_again(store):
     chain = ScriptedChain(3)
     chain.register(1, 7, abi_text("LRC"), 18)
@@ -585,6 +592,7 @@ def test_a_name_that_an_endpoint_could_not_tell_is_asked_for_again(store):
     assert store.tokens()["decimals"].to_dict() == {"LRC": 18}
 
 
+@pytest.mark.thorough
 def test_two_syncs_at_once_store_each_block_once(tmp_path, monkeypatch):
     monkeypatch.setattr(rpc, "BATCH", 5)
     chain = ScriptedChain(60)

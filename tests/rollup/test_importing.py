@@ -447,7 +447,7 @@ BROKEN: dict[str, tuple[str, bytes, str]] = {
 }
 
 
-@pytest.mark.parametrize("case", first_often(5, BROKEN))
+@pytest.mark.parametrize("case", first_often(3, BROKEN))
 def test_a_broken_file_is_named_and_files_before_it_are_imported(store, tmp_path, case):
     name, content, where = BROKEN[case]
     (tmp_path / "whole.bin").write_bytes(made_call(1))
