@@ -139,8 +139,9 @@ GROUP BY {tier}"""
     return sums.asked(
         fills,
         keys,
-        _tier_steps(tokens, group) | {"sums": counted},
+        _tier_steps(tokens, f"{group}, trade_id, side") | {"sums": counted},
         shown,
+        rows="bounds",
         needs=NEEDS,
         may_have=LIKE,
         order=("tier_bps", "certainty"),
@@ -289,59 +290,71 @@ LEFT JOIN (FROM doubtful WHERE fitting = 1 AND alike IN (FROM trusted)) AS lent
 
 # Smallest units of tokens
 
+# A multiple of a power of ten is one of that power of two, so amounts end in no more zeros than their bits do.
+ZEROS_OF_BITS = f"""
+-- how many zeros the bits of all fees and sizes of a token end in
+SELECT token, bit_count((bits & -bits) - 1) AS zeros
+FROM (
+    SELECT token, coalesce(bit_or(amount), 0) | {2**PLACES} AS bits
+    FROM (SELECT fee_token AS token, fee AS amount FROM trades UNION ALL SELECT base, size FROM trades)
+    WHERE token IS NOT NULL
+    GROUP BY token
+)"""
+# Their digits nearly always end in as many, which a product proves; of other amounts they are read.
+IS_LESS_ROUND = "{units}.unit > 1 AND round({amount}::DOUBLE / {units}.unit)::HUGEINT * {units}.unit <> {amount}"
+ZEROS_OF_DIGITS = f"""
+-- how many zeros the digits of fees and sizes end in where these may be fewer
+SELECT token, min(length(digits) - length(rtrim(digits, '0'))) AS zeros
+FROM (
+    SELECT unnest([fee_token, base]) AS token, unnest([fee, size])::VARCHAR AS digits
+    FROM trades
+    LEFT JOIN possible AS f ON fee_token = f.token
+    LEFT JOIN possible AS b ON base = b.token
+    WHERE {IS_LESS_ROUND.format(amount="fee", units="f")} OR {IS_LESS_ROUND.format(amount="size", units="b")}
+)
+WHERE digits <> '0'
+GROUP BY token"""
+
 
 def _units(trades: Given[Any], tokens: Any) -> pa.Table:
     """Return each token's smallest unit, as an integer of 1e-18."""
     if tokens is None:
-        places = _places_seen(trades)
-    elif isinstance(tokens, pd.DataFrame) and "decimals" in tokens:
+        return _powers_of_ten(_zeros_seen(trades))
+    if isinstance(tokens, pd.DataFrame) and "decimals" in tokens:
         # A table that was read from a file has its index as a column.
         by_symbol = tokens.set_index("symbol") if "symbol" in tokens else tokens
-        places = {
-            str(symbol): int(count)
+        zeros = {
+            str(symbol): max(0, PLACES - int(count))
             for symbol, count in by_symbol["decimals"].dropna().items()
         }
-    else:
-        raise LabError(
-            "tokens= has no column 'decimals'. Pass client.tokens(), or None."
-        )
-    units = [10 ** max(0, PLACES - count) for count in places.values()]
+        return _powers_of_ten(zeros)
+    raise LabError("tokens= has no column 'decimals'. Pass client.tokens(), or None.")
+
+
+def _powers_of_ten(zeros: dict[str, int]) -> pa.Table:
     return pa.table(
         {
-            "token": pa.array(list(places), pa.string()),
-            "unit": pa.array(units, pa.int64()),
+            "token": pa.array(list(zeros), pa.string()),
+            "unit": pa.array([10**count for count in zeros.values()], pa.int64()),
         }
     )
 
 
-def _places_seen(trades: Given[Any]) -> dict[str, int]:
-    """Return how many decimal places each token has at least: as many as its fees and sizes need."""
-    # The digits after the point, less than one unit of 1e18, end in as many zeros; an odd amount ends in none.
-    digits = f"(amount - ({whole_units('amount', 10**PLACES)}) * {10**PLACES})::BIGINT"
-    zeros = f"""
--- of each token, how many zeros the digits after the point of all fees and sizes end in
-SELECT token,
-    coalesce(min({_zeros_of("digits", 0, PLACES)}) FILTER (WHERE digits IS NOT NULL), {PLACES}) AS zeros
-FROM (
-    SELECT token, CASE WHEN amount & 1 = 1 THEN 1 ELSE {digits} END AS digits
-    FROM (SELECT fee_token AS token, fee AS amount FROM trades UNION ALL SELECT base, size FROM trades)
-    WHERE token IS NOT NULL
-)
-GROUP BY token"""
+def _zeros_seen(trades: Given[Any]) -> dict[str, int]:
+    """Return how many zeros, of 18 decimal places, all fees and sizes of each token end in."""
+    zeros = _fewest(trades, ZEROS_OF_BITS)
+    fewer = _fewest(trades, ZEROS_OF_DIGITS, possible=_powers_of_ten(zeros))
+    return {token: min(zeros[token], fewer.get(token, PLACES)) for token in zeros}
+
+
+def _fewest(trades: Given[Any], zeros: str, **tables: pa.Table) -> dict[str, int]:
+    """Return the fewest ``zeros`` of each token, from those that a step finds in each market."""
     steps = {
         "sums": zeros,
         "answer": "-- of all markets\nSELECT token, min(zeros) AS zeros FROM sums GROUP BY token",
     }
     needs = ("base", "fee_token", "size", "fee")
-    found = ask_table(Question(trades.caller, steps, needs), trades).to_pylist()
-    return {row["token"]: PLACES - row["zeros"] for row in found}
-
-
-def _zeros_of(digits: str, least: int, most: int) -> str:
-    """Return how many zeros a number ends in, as SQL that halves what is possible at each step."""
-    if least == most:
-        return str(least)
-    middle = (least + most + 1) // 2
-    return f"""CASE WHEN {digits} % {10**middle} = 0
-        THEN {_zeros_of(digits, middle, most)}
-        ELSE {_zeros_of(digits, least, middle - 1)} END"""
+    found = ask_table(Question(trades.caller, steps, needs), trades, **tables)
+    return dict(
+        zip(found["token"].to_pylist(), found["zeros"].to_pylist(), strict=True)
+    )

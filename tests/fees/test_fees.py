@@ -303,6 +303,9 @@ def test_without_a_token_list_tiers_are_never_wrong_only_less_certain():
         found = lab.fees.with_tiers(pd.concat([pair] * repeated, ignore_index=True))
         assert set(found["tier_bps"].dropna()) == {12}
         assert found["certainty"].tolist() == ["exact", "ambiguous"] * repeated
+    # The bits of these amounts end in 17 zeros, the digits of the fee in 12.
+    (line,) = result_rows(lab.fees.with_tiers(like_fills([(8 * 10**16, 96 * 10**12)])))
+    assert (line["tier_bps"], line["certainty"]) == (12, "exact")
 
 
 def test_a_token_list_that_was_read_from_a_file_has_its_symbols_in_a_column(history):
