@@ -279,7 +279,10 @@ def _names_of_examples(request: pytest.FixtureRequest) -> None:
         if request.node.name.startswith(
             ("loopring_lab.rollup.store.", "loopring_lab.sources.blocks.")
         ):
-            names |= _store_of_one_block(request.getfixturevalue("tmp_path"))
+            folder = request.getfixturevalue("tmp_path")
+            filled = request.getfixturevalue("store_of_examples")
+            shutil.copytree(filled, folder, dirs_exist_ok=True)
+            names |= {"folder": folder, "store": lab.rollup.Store(folder / "my-blocks")}
         if request.node.name.startswith("loopring_lab.sources.recording."):
             folder = request.getfixturevalue("tmp_path")
             names["folder"] = _recording_of_one_account(folder, names["client"])
@@ -296,6 +299,21 @@ def archive_of_examples(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
+@pytest.fixture(scope="session")
+def store_of_examples(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a block and of a store that holds it, which examples begin with, each with a copy of its own."""
+    import loopring_lab as lab
+
+    folder = tmp_path_factory.mktemp("examples")
+    roots = "aa" * 32 + "bb" * 32
+    (folder / "block.hex").write_text(
+        f"0baba1ad5be3a5c0a66e7ac838a129bf948f1ea4{roots}5f9bd5f0{0:012}00002711"
+    )
+    store = lab.rollup.Store(folder / "my-blocks")
+    store.import_files(folder / "block.hex", first_block=20)
+    return folder
+
+
 def _recording_of_one_account(folder: Path, client: lab.Client) -> Path:
     from support.recorded import save
 
@@ -304,15 +322,3 @@ def _recording_of_one_account(folder: Path, client: lab.Client) -> Path:
     trades = {"dex": page.body, "amm": {"totalNum": 0, "trades": []}}
     answers = {f"trades/71468-{kind}": answer for kind, answer in trades.items()}
     return save(folder, answers | {"tokens": tokens, "markets": markets})
-
-
-def _store_of_one_block(folder: Path) -> dict[str, object]:
-    import loopring_lab as lab
-
-    roots = "aa" * 32 + "bb" * 32
-    (folder / "block.hex").write_text(
-        f"0baba1ad5be3a5c0a66e7ac838a129bf948f1ea4{roots}5f9bd5f0{0:012}00002711"
-    )
-    store = lab.rollup.Store(folder / "my-blocks")
-    store.import_files(folder / "block.hex", first_block=20)
-    return {"folder": folder, "store": store}

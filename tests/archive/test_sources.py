@@ -204,6 +204,7 @@ def test_pages_saved_from_a_synthetic_world_stay_synthetic(archive, saved):
         archive.import_pages(saved)
 
 
+@pytest.mark.thorough
 def test_a_name_given_to_pages_is_completed_by_the_source_itself(tmp_path, saved):
     archive = Archive(tmp_path / "a")
     with Relayer(ONE) as relayer:

@@ -39,6 +39,7 @@ def test_killed_work_loses_and_doubles_nothing(tmp_path, kind):
     assert tally.lives_with_commits > 0
 
 
+@pytest.mark.thorough
 @pytest.mark.skipif(not Path("/proc/self").exists(), reason="needs /proc: run on Linux")
 def test_what_was_reported_survives_a_power_cut(tmp_path):
     library = compiled(tmp_path)
@@ -47,6 +48,7 @@ def test_what_was_reported_survives_a_power_cut(tmp_path):
     assert cut_power_again_and_again(tmp_path, library, cuts=3, most_syncs=15) > 0
 
 
+@pytest.mark.thorough
 def test_flipped_bits_never_give_wrong_values(tmp_path):
     make_archive(tmp_path / "a.duckdb")
     tally = flip_bits(tmp_path / "a.duckdb", flips=6, seed=5)

@@ -18,6 +18,7 @@ from support.figures import (
     title,
     words,
 )
+from support.optional import first_often, thorough
 from support.wire_rows import page, read, row
 
 import loopring_lab as lab
@@ -62,10 +63,10 @@ def test_another_engine_gives_the_same_figure(name, trades):
     "convert",
     [
         pa.Table.from_pandas,
-        lab.engine.portable,
-        lambda t: lab.engine.portable(pa.Table.from_pandas(t)),
+        thorough(lab.engine.portable),
+        thorough(lambda t: lab.engine.portable(pa.Table.from_pandas(t))),
         lambda t: lab.engine.portable(t).to_pandas(),
-        lambda t: pd.concat([t.head(20), t.tail(20)]),
+        thorough(lambda t: pd.concat([t.head(20), t.tail(20)])),
     ],
     ids=["pyarrow", "portable", "portable of pyarrow", "and back", "concat"],
 )
@@ -89,9 +90,7 @@ def test_an_archive_of_synthetic_trades_is_labelled(tmp_path):
 # Odd trades
 
 
-@pytest.mark.parametrize(
-    "kind", ["amm", pytest.param("dex", marks=pytest.mark.thorough), None]
-)
+@pytest.mark.parametrize("kind", [thorough("amm"), thorough("dex"), None])
 @pytest.mark.parametrize("name", GALLERY)
 def test_a_single_trade_is_drawn_or_refused_by_name(name, kind):
     frame = read(page([row(size="1" + "0" * 30)]), fill_type=kind)
@@ -107,7 +106,7 @@ def test_a_single_trade_is_drawn_or_refused_by_name(name, kind):
     assert "one fill" in note(figure) or name in ("volume", "tokens in ETH")
 
 
-@pytest.mark.parametrize("draw", TIMES, ids=lambda draw: draw.__name__)
+@pytest.mark.parametrize("draw", first_often(2, TIMES), ids=lambda draw: draw.__name__)
 def test_trades_of_unknown_time_are_left_out_and_counted(draw, trades):
     frame = trades.copy()
     frame.loc[frame.index[::4], "created_at"] = pd.NaT

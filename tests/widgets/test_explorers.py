@@ -502,7 +502,7 @@ def test_an_api_key_is_asked_for_where_one_is_missing(client):
         thorough("venue_differences", "outside prices"),
         thorough("markouts", "outside prices"),
         thorough("price_gaps", "the other venue's last fill"),
-        ("fill_shares", ""),
+        thorough("fill_shares", ""),
     ],
 )
 def test_one_reference_serves_all_figures_and_is_named(client, figure, reference):
