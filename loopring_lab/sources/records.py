@@ -304,7 +304,8 @@ def read_outside_prices(
     market_of_row = np.repeat(np.arange(len(names)), lengths)[in_order]
     bases = list(markets.loc[names, "base"])
     quotes = list(markets.loc[names, "quote"])
-    # Numbers of 64 bits have at most 19 digits, so that 128 bits hold them with six more decimal places.
+    # Numbers of 64 bits have at most 19 digits, so that 128 bits hold them with six more decimal places. Without looking
+    # at each whether it does, that takes half the time.
     whole = pa.array(np.concatenate(prices)[in_order]).cast(pa.decimal128(38, 0))
     amounts = with_scale(whole, pa.decimal128(38, 12))
     return pd.DataFrame(
@@ -313,7 +314,7 @@ def read_outside_prices(
             "market": pd.Categorical(names)[market_of_row],
             "base": pd.Categorical(bases)[market_of_row],
             "quote": pd.Categorical(quotes)[market_of_row],
-            "price": as_series(amounts.cast(AMOUNT_TYPE)),
+            "price": as_series(amounts.cast(AMOUNT_TYPE, safe=False)),
         }
     )
 
