@@ -81,27 +81,19 @@ def prices_sql(
     keys = keys or ("market",)
     choose = "max" if nearest == "last" else "min"
     known = " AND ".join(f"{key} IS NOT NULL" for key in keys)
-    has_ids = True
+    trade_id = "trade_id"
     if prices is not None:
         source = "prices"
-        has_ids = "trade_id" in prices.names
         # Closes of a year of minutes are many; those of markets that were not traded in are not looked up.
         known += " AND market IN (SELECT market FROM trades)"
-    number = f"hash({', '.join(keys)}) AS keys"
-    usable = f"price > 0 AND moment IS NOT NULL AND {known}"
-    if not has_ids:
-        return Prices(f"""
--- one price of each moment, under a number for its keys: joining by text takes twice as long
-SELECT {number}, moment, {choose}(price) AS price
-FROM prices
-WHERE {usable}
-GROUP BY ALL""")
+        if trade_id not in prices.names:
+            trade_id = "NULL"
     return Prices(f"""
 -- one price of each moment, under a number for its keys: joining by text takes twice as long
 WITH usable AS NOT MATERIALIZED (  -- prices with what tells several of a moment apart
-    SELECT {number}, moment, price, coalesce(trade_id, {UNKNOWN_ID}) AS id
+    SELECT hash({", ".join(keys)}) AS keys, moment, price, coalesce({trade_id}, {UNKNOWN_ID}) AS id
     FROM {source}
-    WHERE {usable}
+    WHERE price > 0 AND moment IS NOT NULL AND {known}
 ),
 moments AS (  -- each moment; nearly all have one price, and finding the others by id takes three times as long
     SELECT keys, moment, min(price) AS price, max(price) AS highest
