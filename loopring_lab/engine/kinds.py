@@ -218,7 +218,10 @@ class InMemory(Given[FrameT]):
         question = asked.question
         found = self.groups(asked)
         if not question.is_sorted:
-            found = found.take(pa.array(np.argsort(found["row"], kind="stable")))
+            row = np.asarray(found["row"])
+            # Numbers of 16 bits are sorted in a quarter of the time; rows of one trade stay in their order.
+            order = np.lexsort((row.astype(np.uint16), (row >> 16).astype(np.uint16)))
+            found = found.take(pa.array(order))
         shown = self.names if question.shown is None else list(question.shown)
         added = without_note(found).drop_columns("row")
         # Columns added to trades stand in the rows of their index; other answers have rows of their own.
@@ -270,7 +273,10 @@ class Pandas(InMemory[pd.DataFrame]):
     def _beside(
         self, shown: list[Any], rows: np.ndarray, added: pa.Table, keeps_index: bool
     ) -> pd.DataFrame:
-        taken: pd.DataFrame = self.frame[shown].take(rows)
+        taken: pd.DataFrame = self.frame[shown]
+        # Nearly always each trade has one row, and these are in their order.
+        if not np.array_equal(rows, np.arange(len(taken))):
+            taken = taken.take(rows)
         new = frames.to_pandas(added)
         for name in new:
             # A column of categories stays one, such as the role of a fill.
