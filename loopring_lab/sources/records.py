@@ -304,8 +304,8 @@ def read_outside_prices(
     market_of_row = np.repeat(np.arange(len(names)), lengths)[in_order]
     bases = list(markets.loc[names, "base"])
     quotes = list(markets.loc[names, "quote"])
-    # Numbers of 64 bits have at most 19 digits, so that 128 bits hold them with six more decimal places. Without looking
-    # at each whether it does, that takes half the time.
+    # Numbers of 64 bits have at most 19 digits, so that 128 bits hold them with six more decimal places. Not to look at
+    # each whether it fits takes half the time.
     whole = pa.array(np.concatenate(prices)[in_order]).cast(pa.decimal128(38, 0))
     amounts = with_scale(whole, pa.decimal128(38, 12))
     return pd.DataFrame(
