@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from pandas.testing import assert_frame_equal
 from scipy import stats
 from support.engines import QUICK, on, result_rows
+from support.optional import thorough
 from support.settled_block import Settled, client_of
 from support.trade_histories import Drawn, frame_of
 from support.wire_rows import page, read, row, tokens
@@ -249,10 +250,8 @@ def test_a_small_fee_borrows_a_tier_from_like_fills_before_and_after():
     "other",
     [
         {"account_id": 9},
-        {"fill_type": "dex"},
-        {"role": "maker"},
-        {"quote": "DAI"},
         {"account_id": None},
+        *map(thorough, ({"fill_type": "dex"}, {"role": "maker"}, {"quote": "DAI"})),
     ],
     ids=str,
 )

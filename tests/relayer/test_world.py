@@ -268,7 +268,7 @@ def test_a_pool_keeps_20_basis_points_in_the_price(year):
 
 @pytest.mark.parametrize(
     ("seed", "size"),
-    [(1, 1), (2, 0.2), thorough(3, 0.2)],
+    [(2, 0.2), thorough(1, 1), thorough(3, 0.2)],
 )
 def test_shares_tiers_and_sizes_are_those_of_the_real_blocks(seed, size):
     world = World(seed=seed, size=size)
@@ -326,7 +326,7 @@ def test_arbitrageurs_get_better_than_the_outside_price_all_year_and_users_pay_t
 @pytest.mark.parametrize("seed", [1, thorough(4)])
 @pytest.mark.parametrize(
     ("cheaper", "least", "most"),
-    [("pool", -30, -4), ("neither", -3, 3), ("book", 4, 30)],
+    [("pool", -30, -4), thorough("neither", -3, 3), thorough("book", 4, 30)],
 )
 def test_the_cheaper_venue_is_a_setting(seed, cheaper, least, most):
     world = World(seed=seed, size=0.2, cheaper=cheaper)

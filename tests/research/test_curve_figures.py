@@ -87,6 +87,7 @@ def test_the_year_stands_apart_from_the_label_of_synthetic_data(switched):
     assert_legible(figure)
 
 
+@pytest.mark.thorough
 def test_own_trades_as_reference_are_named(switched):
     trades, _ = switched
     for figure in (

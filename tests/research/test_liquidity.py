@@ -249,6 +249,7 @@ def priced_at_fills(world: World, market: str) -> Drawn:
     return priced(world, market, {fill.time_ms for fill in of_pool(world, market)})
 
 
+@pytest.mark.thorough
 def test_flow_and_minute_closes_give_a_worlds_truth_within_a_basis_point(world):
     """Fees, and losses to arbitrage and to users, as parts of the volume."""
     trades = worlds.trades_of(world)

@@ -372,6 +372,7 @@ def test_a_part_that_was_asked_for_is_all_that_is_asked_for_again(store):
     assert ends == [FIRST_L1 + 5_000, FIRST_L1 + 5_999]
 
 
+@pytest.mark.thorough
 def test_between_two_parts_nothing_is_asked_for(store):
     chain = ScriptedChain(40, apart=1_000)
     for start in (0, 30_000, 34_000):

@@ -161,6 +161,7 @@ def test_no_symbol_of_a_token_is_a_formula(sample, tmp_path, symbol):
     }
 
 
+@pytest.mark.thorough
 def test_what_cannot_be_written_is_refused(sample, tmp_path):
     file = tmp_path / "ledger.csv"
     sample.export(file, 99583)

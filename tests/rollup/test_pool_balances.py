@@ -27,6 +27,7 @@ def test_balances_after_each_fill_are_those_of_the_world(demo):
     assert known["quote_decimals"].eq(known["quote_decimals_true"]).all()
 
 
+@pytest.mark.thorough
 def test_blocks_are_read_a_few_at_a_time(demo, monkeypatch):
     monkeypatch.setattr(blocks, "KEPT_SLOTS", 0)
     monkeypatch.setattr(blocks, "AT_ONCE", 50)

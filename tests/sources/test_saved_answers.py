@@ -10,6 +10,7 @@ import pandas as pd
 import pyarrow.parquet as pq
 import pytest
 from pandas.testing import assert_frame_equal
+from support.optional import thorough
 from support.recorded import save
 from support.wire_rows import markets, page, row, tokens
 
@@ -133,7 +134,7 @@ def test_files_of_each_wrapping_are_imported_and_served(wrapping, folder):
     assert archive.source != client.source == str(file)
 
 
-@pytest.mark.parametrize("packed", [False, True])
+@pytest.mark.parametrize("packed", [thorough(False), True])
 def test_a_file_may_have_one_page_a_line_and_be_compressed(packed, folder):
     pages = [{"totalNum": 2, "trades": [one]} for one in ROWS]
     text = "\n\n".join(map(json.dumps, pages)).encode()

@@ -2,6 +2,7 @@
 
 import pytest
 from pandas.testing import assert_frame_equal
+from support.optional import thorough
 
 import loopring_lab as lab
 from loopring_lab.sources.client import Client
@@ -38,7 +39,7 @@ def test_the_newest_are_the_newest_of_all(client):
     ("count", "labels"),
     [
         (2, {"account 71468", "account 94680"}),
-        (6, {"AMM pool", "order book"}),
+        thorough(6, {"AMM pool", "order book"}),
     ],
 )
 def test_fee_rates_has_a_line_for_each_of_a_few_accounts(client, count, labels):

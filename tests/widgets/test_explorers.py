@@ -243,6 +243,7 @@ def test_a_slow_figure_keeps_nothing_waiting_and_can_be_cancelled(trades, monkey
     gate.end(1)
 
 
+@pytest.mark.thorough
 def test_the_newest_choice_wins_over_a_slow_figure(trades, monkeypatch):
     prices = lab.connect().outside_prices(trades, every="1h")
     compare = lab.figures.venue_differences

@@ -13,6 +13,7 @@ from support.key_update_setup import (
     personal_sign,
     sign_typed_data,
 )
+from support.optional import thorough
 from widgets.conftest import OnPage, found
 
 from loopring_lab.widgets import FeeExplorer, KeyUpdateWizard
@@ -75,7 +76,7 @@ def update_by_key(page, signer):
     ]
 
 
-@pytest.mark.parametrize("walk", [update_by_wallet, update_by_key])
+@pytest.mark.parametrize("walk", [thorough(update_by_wallet), update_by_key])
 def test_what_is_typed_into_the_wizard_is_nowhere(walk, setup, sent):
     wizard = KeyUpdateWizard(setup.client, account=ACCOUNT)
     page = OnPage(wizard)
