@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterator
-from types import ModuleType
 from typing import Any
 
 import numpy as np
 import pandas as pd
-
-from loopring_lab.errors import LabError
 
 # Costs depend on these factors besides venue and size. Orders of one cell have all of them in common.
 FACTORS = ("market", "side", "hour")
@@ -34,11 +30,9 @@ class CostFit:
     ----------
     cells : pandas.DataFrame
         A row for each `CELL`, with ``orders`` and the sum ``cost`` of their costs.
-    caller : str
     """
 
-    def __init__(self, cells: pd.DataFrame, caller: str) -> None:
-        models = _statsmodels(caller)
+    def __init__(self, cells: pd.DataFrame) -> None:
         self.cells = cells
         self._orders = cells["orders"].to_numpy(np.float64)
         self._venues = list(cells["fill_type"].unique())
@@ -51,14 +45,13 @@ class CostFit:
         ]
         self._rows = self._design(cells)
         self._mean_row = self._mean(self._rows)
-        # A mean of several orders says as much as they do; its weight is their number.
-        with warnings.catch_warnings():
-            # `estimates` gives nothing for what the orders do not tell apart, so this warning is not needed.
-            warnings.filterwarnings("ignore", "The design matrix is rank-deficient")
-            costs = cells["cost"].to_numpy() / self._orders
-            self._fit = models.WLS(costs, self._rows, self._orders).fit()
-        self.expected = self._fit.fittedvalues
-        self._coefficients = self._fit.params
+        # A mean of several orders says as much as they do; its weight is their number. Of what the orders do not tell
+        # apart, the shortest solution is found, and `estimates` gives nothing.
+        root = np.sqrt(self._orders)
+        inverse = np.linalg.pinv(self._rows * root[:, None])
+        self._inverse_information = inverse @ inverse.T
+        self._coefficients = inverse @ (cells["cost"].to_numpy() / root)
+        self.expected = self._rows @ self._coefficients
         # The last columns are the effects.
         self._first_effect = self._rows.shape[1] - len(self._effects)
 
@@ -100,9 +93,8 @@ class CostFit:
 
     def estimates(self, rows: np.ndarray) -> np.ndarray:
         """Return what the fit says of rows; NaN where it does not follow from the orders."""
-        bread = self._fit.normalized_cov_params
         information = self._rows.T @ (self._rows * self._orders[:, None])
-        reproduced = rows @ bread @ information
+        reproduced = rows @ self._inverse_information @ information
         off = np.abs(reproduced - rows).max(axis=1)
         follows = np.where(off < ROUNDING, 1.0, np.nan)
         expected: np.ndarray = rows @ self._coefficients
@@ -172,15 +164,3 @@ def natural_spline(steps: np.ndarray, knots: np.ndarray) -> Iterator[np.ndarray]
         bent -= beyond(previous) * (last - knot) / between
         bent += beyond(last) * (previous - knot) / between
         yield bent / scale
-
-
-def _statsmodels(caller: str) -> ModuleType:
-    """Import statsmodels, which is an extra: it takes a second, and few need it."""
-    try:
-        import statsmodels.api
-    except ImportError:
-        raise LabError(
-            f"{caller}: statsmodels is not installed. In a clone, install it with: pip install '.[models]'"
-        ) from None
-    models: ModuleType = statsmodels.api
-    return models

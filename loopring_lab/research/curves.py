@@ -129,8 +129,7 @@ def cost_curves(
     Raises
     ------
     LabError, AmountError
-        As for `compare_venues`, `cluster` is not known, or statsmodels is not installed, which
-        ``pip install '.[models]'`` in a clone brings.
+        As for `compare_venues`, or `cluster` is not known.
 
     Notes
     -----
@@ -185,7 +184,7 @@ def cost_curves(
     cells = _cells_with_curves(found)
     if cells.empty:
         return _answer(fills, pd.DataFrame(), CURVE)
-    fit = CostFit(cells, caller)
+    fit = CostFit(cells)
     # A venue without a curve has no band either.
     parts = asked(OF_CLUSTERS)
     errors_of = _errors(

@@ -109,7 +109,7 @@ def test_an_extra_that_there_is_not_is_refused_before_anything_is_installed(
 ):
     done = said(project, "install", "spark", word)
     assert done.returncode == 2
-    expected = f"run.py: unknown extra '{word}'; expected some of spark, models, lab"
+    expected = f"run.py: unknown extra '{word}'; expected some of spark, lab"
     assert done.stderr.startswith(expected)
     assert not (project / ".venv").exists()
 

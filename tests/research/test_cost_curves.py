@@ -1,6 +1,5 @@
 """Cost curves: a second way to the same figures, the truth of synthetic worlds, the size at which curves cross, odd frames."""
 
-import sys
 from typing import Any
 
 import numpy as np
@@ -12,7 +11,6 @@ from support.optional import thorough
 from support.worlds import true_prices, users_of, values_of
 
 import loopring_lab as lab
-from loopring_lab.errors import LabError
 from loopring_lab.relayer import World
 
 
@@ -227,6 +225,7 @@ def test_an_end_that_is_not_sure_is_null_with_the_reason():
 # Odd frames
 
 
+@pytest.mark.thorough
 def test_one_venue_has_a_curve_and_no_difference(trades, marks):
     at_pool = trades[trades["fill_type"] == "amm"]
     curves = lab.research.cost_curves(at_pool, marks)
@@ -284,9 +283,3 @@ def test_fills_of_unknown_takers_are_counted_in_a_note(trades, marks):
     curves = lab.research.cost_curves(unknown, marks)
     (note,) = curves.attrs["notes"]
     assert note.endswith("fills are left out: taker or type unknown.")
-
-
-def test_without_statsmodels_the_error_names_the_extra(trades, marks, monkeypatch):
-    monkeypatch.setitem(sys.modules, "statsmodels.api", None)
-    with pytest.raises(LabError, match=r"pip install '\.\[models\]'"):
-        lab.research.cost_curves(trades, marks)

@@ -54,8 +54,7 @@ def cost_curves(trades: Any, *, prices: Any = None, ax: Axes | None = None) -> F
     Raises
     ------
     LabError
-        No venue has enough orders for a curve, or an argument is not valid. Also if statsmodels is not installed,
-        which ``pip install '.[models]'`` in a clone brings.
+        No venue has enough orders for a curve, or an argument is not valid.
 
     Examples
     --------
