@@ -8,6 +8,7 @@ import pandas as pd
 import pytest
 from support.drawn_trades import drawn
 from support.engines import InArchive, assert_same, without_warnings
+from support.optional import thorough
 from support.questions import outside
 
 import loopring_lab as lab
@@ -60,7 +61,7 @@ def check(name: str, near: str | None, seed: int, rows: int, monkeypatch: Any) -
     assert_same(found, expected)
 
 
-@pytest.mark.parametrize("name", ["next", "two in a row"])
+@pytest.mark.parametrize("name", ["next", thorough("two in a row")])
 def test_slices_of_time_have_the_answers_of_all_rows(name, monkeypatch):
     assert over_hours(1).groupby("order_hash")["created_at"].nunique().max() > 5
     check(name, "1h", 1, 30, monkeypatch)

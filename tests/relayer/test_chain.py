@@ -52,6 +52,7 @@ def test_the_shipped_blocks_are_what_the_tool_makes():
         assert file.read() == "".join(demo_blocks.lines())
 
 
+@pytest.mark.thorough
 def test_the_demo_blocks_hold_the_worlds_fills(capsys):
     client = lab.connect(blocks="demo")
     assert (

@@ -87,6 +87,7 @@ def changes(rows, tokens):
     return {key: amount for key, amount in found.items() if amount}
 
 
+@pytest.mark.thorough
 def test_every_balance_of_a_real_block_changes_as_its_transactions_say(sample, ledger):
     expected: dict[int, Counter[tuple[int, bool]]] = defaultdict(Counter)
     kinds = defaultdict(set)

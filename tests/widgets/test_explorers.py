@@ -499,10 +499,10 @@ def test_an_api_key_is_asked_for_where_one_is_missing(client):
 @pytest.mark.parametrize(
     ("figure", "reference"),
     [
-        ("cost_curve", "outside prices"),
+        thorough("cost_curve", "outside prices"),
         thorough("venue_differences", "outside prices"),
         thorough("markouts", "outside prices"),
-        thorough("price_gaps", "the other venue's last fill"),
+        ("price_gaps", "the other venue's last fill"),
         thorough("fill_shares", ""),
     ],
 )
