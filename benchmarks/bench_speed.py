@@ -5,13 +5,13 @@ python benchmarks/bench_speed.py [rows] [rounds]
     two threads and pandas one, so both are said. Every answer on floats is compared with ours before it is timed, on
     fills that share no millisecond with another of their market: floats put those in any order. The tables of
     bench_prices.py follow.
-python benchmarks/bench_speed.py large SMALL LARGE
-    Time and peak memory of DuckDB over two archives of large_archive.py, each question in a process of its own, which
-    reads them from disk.
+python benchmarks/bench_speed.py large FILE... [question...]
+    Time, peak memory and room on the disk of questions that look up prices, over archives of large_archive.py from
+    small to large: each question in a process of its own, which reads them from disk.
 """
 
+import math
 import os
-import statistics
 import sys
 import tempfile
 import warnings
@@ -25,8 +25,7 @@ import large_archive
 import numpy as np
 import pandas as pd
 import polars as pl
-from matplotlib.figure import Figure
-from timing import alone, in_turns, processor_seconds
+from timing import alone, in_turns, most_on_disk, processor_seconds
 
 import loopring_lab as lab
 
@@ -36,7 +35,7 @@ AMOUNT_ROWS = 300_000
 MOST_BYTES = 2 << 30
 # Ten times the rows may take a little more than ten times the time: more of them is on disk.
 MOST_TIMES = 11
-SMALL_RUNS = 3
+MOST_OF_ARCHIVE = 1 / 3
 HOUR = "1h"
 TOKEN = "USDC"
 BY = ["market", "fill_type"]
@@ -358,79 +357,76 @@ def table(rows: int = ROWS, rounds: int = ROUNDS) -> None:
 
 # Archives larger than memory
 
-
-def drawn(figure: Figure) -> Figure:
-    figure.draw_without_rendering()
-    return figure
-
-
 LARGE: dict[str, Callable[[Any], Any]] = {
-    "fees.summary(by=market)": lambda t: lab.fees.summary(t, by="market"),
-    "fees.tiers": lab.fees.tiers,
-    "fees.in_token(by=[])": lambda t: lab.fees.in_token(t, TOKEN, by=[]),
-    "fills.all_in_cost(by=fill_type)": lambda t: lab.fills.all_in_cost(
-        t, by="fill_type"
-    ),
-    "fills.price_gap(by=[])": lambda t: lab.fills.price_gap(t, by=[]),
-    "fills.markouts(by=fill_type)": lambda t: lab.fills.markouts(t, by="fill_type"),
+    "fees.in_token": lambda t: lab.fees.in_token(t, TOKEN, by=[]),
+    "fills.all_in_cost": lambda t: lab.fills.all_in_cost(t, by="fill_type"),
+    "fills.compare_parts": lab.fills.compare_parts,
     "fills.compare_venues": lab.fills.compare_venues,
-    "figures.volume": lambda t: drawn(lab.figures.volume(t)),
-    "figures.fee_tiers": lambda t: drawn(lab.figures.fee_tiers(t)),
-    "figures.cost_curve": lambda t: drawn(lab.figures.cost_curve(t)),
+    "fills.markouts": lambda t: lab.fills.markouts(t, by="fill_type"),
+    "fills.price_gap": lambda t: lab.fills.price_gap(t, by=[]),
+    "fills.shortfall": lambda t: lab.fills.shortfall(t, by="fill_type"),
+    "research.cost_curves": lab.research.cost_curves,
 }
-"""What is asked of archives that do not fit into memory."""
+"""Questions that look up prices, with a row for each group."""
 
 
-def ask_archive(folder: str, name: str) -> float:
-    """Return the seconds of the processor that a question of an archive takes."""
+def ask_archive(file: str, name: str) -> tuple[float, int]:
+    """Return the seconds of the processor that a question of an archive takes, and how much it keeps on the disk."""
 
     def ask() -> None:
-        found = LARGE[name](lab.Archive(folder))
-        assert isinstance(found, Figure) or len(found)
+        assert len(LARGE[name](lab.Archive(file)))
 
-    return processor_seconds(ask)
+    with tempfile.TemporaryDirectory() as folder:
+        lab.engine.set_memory(spill_folder=folder)
+        with most_on_disk(Path(folder)) as sizes:
+            used = processor_seconds(ask)
+        lab.engine.set_memory()
+    return used, max(sizes)
 
 
-def from_disk(folder: str, name: str, runs: int) -> list[float]:
-    """Return medians of processor time, wall time and peak memory of runs that read the disk.
+def from_disk(file: str, name: str) -> tuple[float, float, int, int]:
+    """Return processor time, wall time, peak memory and peak room on the disk of a question that reads the disk.
 
     Else a small archive would be in memory from the run before, and a large one not.
     """
-    found = []
-    for _ in range(runs):
-        with Path(folder).open("rb") as file:
-            os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
-        found.append(alone(ask_archive, folder, name))
-    return [statistics.median(column) for column in zip(*found, strict=True)]
+    with Path(file).open("rb") as opened:
+        os.posix_fadvise(opened.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+    (used, spilled), wall, memory = alone(ask_archive, file, name)
+    return used, wall, memory, spilled
 
 
-def larger_than_memory(small: str, large: str, *names: str) -> None:
-    """Print processor time, wall time and peak memory of questions over two archives."""
-    scans = [lab.Archive(folder).scan("duckdb") for folder in (small, large)]
-    rows = [trades.aggregate("count(*)").fetchall()[0][0] for trades in scans]
-    most_times = MOST_TIMES * rows[1] / rows[0] / 10
-    heads = (f"{count:,} trades: processor, wall, peak" for count in rows)
+def larger_than_memory(*words: str) -> None:
+    """Print what questions take over archives, each of more rows than the one before; words are files and questions."""
+    files = [word for word in words if word not in LARGE]
+    asked = [word for word in words if word in LARGE]
     print(
-        "| on DuckDB", *heads, "times: processor, wall |\n|---|---|---|---|", sep=" | "
+        "| | rows | seconds: processor, wall | for ten times the rows | GiB of memory | MiB on the disk, of the archive |"
     )
-    for name in names or LARGE:
-        (short, begun, low), (long, ended, peak) = (
-            from_disk(small, name, SMALL_RUNS),
-            from_disk(large, name, 1),
-        )
-        verdict = " NOT LINEAR" if long > most_times * short else ""
-        verdict += " OVER 2 GiB" if peak > MOST_BYTES else ""
-        cells = [
-            f"{used:.1f} s, {wall:.1f} s, {most / 2**30:.2f} GiB"
-            for used, wall, most in ((short, begun, low), (long, ended, peak))
-        ]
-        print(
-            f"| `{name}`",
-            *cells,
-            f"{long / short:.1f}, {ended / begun:.1f}{verdict} |",
-            sep=" | ",
-            flush=True,
-        )
+    print("|---|---|---|---|---|---|")
+    for name in asked or LARGE:
+        before = math.nan
+        for file in files:
+            trades = lab.Archive(file).scan("duckdb")
+            rows = trades.aggregate("count(*)").fetchall()[0][0]
+            used, wall, memory, spilled = from_disk(file, name)
+            times = 10 * (used / rows) / before
+            share = spilled / Path(file).stat().st_size
+            limits = {
+                "NOT LINEAR": times > MOST_TIMES,
+                "OVER 2 GiB": memory > MOST_BYTES,
+                "OVER A THIRD": share > MOST_OF_ARCHIVE,
+            }
+            cells = [
+                f"`{name}`",
+                f"{rows:,}",
+                f"{used:.1f}, {wall:.1f}",
+                f"{times:.1f}",
+                f"{memory / 2**30:.2f}",
+                f"{spilled / 2**20:.0f}, {share:.0%}",
+            ]
+            missed = [limit for limit, is_missed in limits.items() if is_missed]
+            print(f"| {' | '.join(cells)} |", *missed, flush=True)
+            before = used / rows
 
 
 if __name__ == "__main__":

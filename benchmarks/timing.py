@@ -3,8 +3,10 @@
 import gc
 import multiprocessing
 import statistics
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -49,6 +51,30 @@ def status(name: str) -> int:
         if line.startswith(name)
     )
     return int(line.split()[1]) * 1024
+
+
+@contextmanager
+def most_on_disk(folder: Path) -> Iterator[list[int]]:
+    """Note all the time how many bytes the files of a folder take on the disk."""
+    sizes = [0]
+    ended = threading.Event()
+
+    def look() -> None:
+        while not ended.wait(0.05):
+            total = 0
+            for file in folder.rglob("*"):
+                # DuckDB removes files while they are listed.
+                with suppress(FileNotFoundError):
+                    total += file.stat().st_blocks * 512
+            sizes.append(total)
+
+    thread = threading.Thread(target=look)
+    thread.start()
+    try:
+        yield sizes
+    finally:
+        ended.set()
+        thread.join()
 
 
 def alone(work: Callable[..., Any], *words: Any) -> tuple[Any, float, int]:

@@ -37,14 +37,18 @@ def spans_sql(*, with_prices: bool, trades: str = "trades") -> Large:
     return Large(f"""
 -- orders of several fills with the moments of the first and the last, unknown if that of any fill is; most orders
 -- have one fill, whose moment is both, and are not looked up
+WITH filled AS NOT MATERIALIZED (  -- each fill of these orders
+    {fills}
+),
+repeated AS (  -- orders of several fills: their number alone takes a third of the memory
+    SELECT order_id FROM filled GROUP BY order_id HAVING count(*) > 1
+)
 SELECT order_id,
     CASE WHEN count(*) = count(moment) THEN min(moment) END AS first_fill,
     CASE WHEN count(*) = count(moment) THEN max(moment) END AS last_fill
-FROM (
-    {fills}
-) AS fills
-GROUP BY order_id
-HAVING count(*) > 1""")
+FROM filled
+WHERE order_id IN (FROM repeated)
+GROUP BY order_id""")
 
 
 def with_spans_sql(rows: str) -> str:

@@ -136,7 +136,7 @@ def medians_in_memory(keys: Keys, columns: Sequence[str]) -> str:
 
 
 def medians_by_counting(keys: Keys, columns: Sequence[str]) -> str:
-    """Find the middle by counting hundredths: sorting all values takes ten times as long, and room on disk."""
+    """Find the middle by counting tenths: sorting all values takes ten times as long, and room on disk."""
     group = keys.columns()
     names = ", ".join(literal(name) for name in columns)
     middles = ", ".join(
@@ -145,7 +145,7 @@ def medians_by_counting(keys: Keys, columns: Sequence[str]) -> str:
     )
     same = keys.same("l", "s", "name")
     # Not a number is above all others in DuckDB.
-    step = "coalesce(round(value, 2), 'NaN'::DOUBLE)"
+    step = "coalesce(round(value, 1), 'NaN'::DOUBLE)"
     # If the number of values is even, the two in the middle count, else one; where all are unknown, one of these.
     is_middle = "up_to >= (known + 1) // 2 AND up_to - values < (known + 2) // 2"
     return f"""
@@ -153,13 +153,13 @@ def medians_by_counting(keys: Keys, columns: Sequence[str]) -> str:
 WITH listed AS NOT MATERIALIZED (  -- each value by itself, with the name of its column
     SELECT {group}, unnest([{names}]) AS name, unnest([{", ".join(columns)}]) AS value FROM rows
 ),
-steps AS (  -- how many values there are up to each hundredth; unknown ones are last
+steps AS (  -- how many values there are up to each tenth; unknown ones are last
     SELECT *,
         (sum(values) OVER (PARTITION BY {group}, name ORDER BY step))::BIGINT AS up_to,
         (sum(values) OVER (PARTITION BY {group}, name))::BIGINT AS known
     FROM (SELECT {group}, name, {step} AS step, count(value) AS values FROM listed GROUP BY ALL)
 ),
-middle AS (  -- the hundredths in the middle; a list counts as one row, so DuckDB keeps these in memory, not the values
+middle AS (  -- the tenths in the middle; a list counts as one row, so DuckDB keeps these in memory, not the values
     SELECT unnest(list(s), recursive := true) FROM steps AS s WHERE {is_middle}
 ),
 near AS (  -- the different values of these

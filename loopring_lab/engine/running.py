@@ -41,6 +41,9 @@ ANSWERED = "number of the row in the answer"
 # An archive looks up prices for this many rows at a time. They fit into the usual memory, where 10 million wrote twice
 # the size of their archive to the disk.
 ROWS_OF_A_SLICE = 1_000_000
+CREATE = "CREATE TEMP TABLE {} AS"
+# Steps that read all rows, each by itself: in one query they take more memory than there is.
+READ_ALL = ("sums", "spreads", "medians")
 
 
 def run(text: str, caller: str, **inputs: pa.Table) -> pa.Table:
@@ -145,27 +148,38 @@ def queried(relation: Any, text: str, **tables: Any) -> Any:
 def _make_large_steps(question: Question, trades: Any, types: Types, row: str) -> None:
     """Make tables of the large steps, and add them to the `types` of those given; they end with the connection."""
 
-    def make(name: str, asked: Question, known: Types, how: str) -> None:
+    def execute(text: str) -> None:
+        session.in_thread(partial(trades.query, TRADES, text))
+
+    def make(name: str, asked: Question, known: Types, how: str = CREATE) -> None:
         rows = query_text(asked, known, row, name, fits_memory=False)
-        session.in_thread(partial(trades.query, TRADES, f"{how} {rows}"))
+        execute(f"{how.format(name)} {rows}")
         known[name] = {}
 
-    large = [name for name, step in question.steps.items() if isinstance(step, Large)]
+    steps = question.all_steps(fits_memory=False)
+    large = [name for name, step in steps.items() if isinstance(step, Large)]
     # Pairs are few, and found while all memory is free.
     large.sort(key=lambda name: name != "pairs")
     while large:
         name = large.pop(0)
-        if not (isinstance(question.steps[name], Prices) and large):
-            make(name, question, types, f"CREATE TEMP TABLE {name} AS")
+        if not (isinstance(steps[name], Prices) and large):
+            make(name, question, types)
             continue
         looked_up = large.pop(0)
-        begin = f"CREATE TEMP TABLE {looked_up} AS"
+        how = CREATE
         for of_slice in _slices(question, trades, types, make):
             known = dict(types)
-            make(name, of_slice, known, f"CREATE OR REPLACE TEMP TABLE {name} AS")
-            make(looked_up, of_slice, known, begin)
-            begin = f"INSERT INTO {looked_up}"
+            make(name, of_slice, known)
+            make(looked_up, of_slice, known, how)
+            execute(f"DROP TABLE {name}")
+            if of_slice is not question:
+                # DuckDB compresses tables in memory where it is told to, to a quarter and less.
+                execute("CHECKPOINT temp")
+            how = "INSERT INTO {}"
         types[looked_up] = {}
+    for name in READ_ALL:
+        if name in steps:
+            make(name, question, types)
 
 
 def _slices(
@@ -195,29 +209,29 @@ def _slices(
     crossed = [f"{edge} BETWEEN first_fill + 1 AND last_fill" for edge in moments]
     is_crossing = f"coalesce({' OR '.join(crossed)}, TRUE)"
     spans = f"""
--- spans with the fills of these orders, and those next to them
+-- spans of markets with the fills of these orders, and those next to them
 WITH crossing AS (
     FROM spans
     WHERE {is_crossing}
 ),
-filled AS (
-    SELECT ms
+found AS (  -- their fills, and those of unknown orders
+    SELECT market, order_id, ms
     FROM trades
     WHERE order_id IS NULL OR order_id IN (SELECT order_id FROM crossing)
+),
+filled AS (
+    SELECT market, ms
+    FROM found
     UNION ALL
-    SELECT unnest([first_fill, last_fill]) >> {PLACE_BITS}
-    FROM crossing
+    SELECT market, unnest([first_fill, last_fill]) >> {PLACE_BITS}
+    FROM found
+    JOIN crossing USING (order_id)
 )
-SELECT DISTINCT unnest([span - 1, span, span + 1]) AS span
-FROM (SELECT {_span_sql("ms", length)} AS span FROM filled)"""
+SELECT DISTINCT market, unnest([span - 1, span, span + 1]) AS span
+FROM (SELECT market, {_span_sql("ms", length)} AS span FROM filled)"""
     steps = {**question.steps, "crossed": spans}
-    make(
-        "crossed",
-        replace(question, steps=steps),
-        dict(types),
-        "CREATE TEMP TABLE crossed AS",
-    )
-    near = f"created_at IS NULL OR {span} IN (FROM crossed)"
+    make("crossed", replace(question, steps=steps), dict(types))
+    near = f"created_at IS NULL OR market IS NULL OR (market::VARCHAR, {span}) IN (FROM crossed)"
     yield _only(question, near, is_crossing)
 
 

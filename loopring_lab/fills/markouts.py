@@ -171,7 +171,13 @@ def markouts(
 -- horizons in ms
 SELECT *, horizon AS {keys.aliases[-1]}
 FROM (VALUES {", ".join(named)}) AS h(number, horizon, length)""",
-        "counted_sides": "-- takers' fills\nSELECT * FROM told CROSS JOIN horizons WHERE told_role = 'taker'",
+        "counted_sides": """
+-- rows of takers of whose fill there are several, as both sides of one may be: nearly none, for each horizon
+SELECT *
+FROM told CROSS JOIN horizons
+WHERE told_role = 'taker' AND trade_id IN (
+    SELECT trade_id FROM told WHERE told_role = 'taker' GROUP BY trade_id HAVING count(*) > 1
+)""",
         **price_steps(beside, "last", rows="told", kind=kind),
         "takers": "-- takers' fills\nSELECT *, began AS anchor FROM fills WHERE told_role = 'taker'",
         "before": asof_sql("takers", "last", within=within),
