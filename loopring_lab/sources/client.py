@@ -450,12 +450,8 @@ class Client:
             for market, asked in queries.items():
                 found[market] = self._transport.get("/lab/outsidePrices", asked)
                 report(len(found), len(queries))
-            prices = records.read_outside_prices(found, self._markets)
-        for name in ("market", "base", "quote"):
-            # pandas joins by categories only where both frames have the same ones.
-            kind = getattr(trades, "dtypes", {}).get(name)
-            if isinstance(kind, pd.CategoricalDtype):
-                prices[name] = prices[name].cat.set_categories(kind.categories)
+            kinds = dict(trades.dtypes) if isinstance(trades, pd.DataFrame) else {}
+            prices = records.read_outside_prices(found, self._markets, kinds)
         return labelled(prices, self)
 
     def account(

@@ -283,9 +283,12 @@ def fee_frame(fees: list[UpdateFee], tokens: pd.DataFrame) -> pd.DataFrame:
 
 
 def read_outside_prices(
-    bodies: Mapping[str, bytes], markets: pd.DataFrame
+    bodies: Mapping[str, bytes], markets: pd.DataFrame, kinds: Mapping[str, Any]
 ) -> pd.DataFrame:
-    """Read the prices of each market, which are sent as whole numbers of 10**-12 quote, in the order of time."""
+    """Read the prices of each market, which are sent as whole numbers of 10**-12 quote, in the order of time.
+
+    `kinds` are the types of the columns of trades, whose categories the prices get.
+    """
     # Each list begins with nothing, because numpy cannot join a list of no arrays.
     nothing = np.empty(0, np.int64)
     times = [nothing]
@@ -304,6 +307,14 @@ def read_outside_prices(
     market_of_row = np.repeat(np.arange(len(names)), lengths)[in_order]
     bases = list(markets.loc[names, "base"])
     quotes = list(markets.loc[names, "quote"])
+    columns = {}
+    for name, values in (("market", names), ("base", bases), ("quote", quotes)):
+        category = pd.Categorical(values)
+        kind = kinds.get(name)
+        if isinstance(kind, pd.CategoricalDtype):
+            # pandas joins by categories only where both frames have the same ones.
+            category = category.set_categories(kind.categories)
+        columns[name] = category[market_of_row]
     # Numbers of 64 bits have at most 19 digits, so that 128 bits hold them with six more decimal places. Not to look at
     # each whether it fits takes half the time.
     whole = pa.array(np.concatenate(prices)[in_order]).cast(pa.decimal128(38, 0))
@@ -311,9 +322,7 @@ def read_outside_prices(
     return pd.DataFrame(
         {
             "created_at": to_utc(pd.Series(all_times[in_order])),
-            "market": pd.Categorical(names)[market_of_row],
-            "base": pd.Categorical(bases)[market_of_row],
-            "quote": pd.Categorical(quotes)[market_of_row],
+            **columns,
             "price": as_series(amounts.cast(AMOUNT_TYPE, safe=False)),
         }
     )

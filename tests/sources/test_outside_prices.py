@@ -7,10 +7,12 @@ from decimal import Decimal
 from fractions import Fraction
 from statistics import fmean, pstdev
 
+import duckdb
 import numpy as np
 import pandas as pd
 import pytest
 from support.clients import client_at, client_of
+from support.optional import package_or_skip
 from support.scripted_server import Script, by_path, scripted
 
 import loopring_lab as lab
@@ -84,6 +86,21 @@ def test_prices_cover_the_markets_from_an_hour_before_the_first_trade_to_a_day_a
         "source": "synthetic world, seed 5, size 0.02",
         "synthetic": True,
     }
+
+
+def test_prices_are_the_same_for_any_kind_of_frame_with_the_categories_of_pandas(
+    client, trades
+):
+    few = trades.head(20)
+    expected = client.outside_prices(few, every="1h")
+    for name in ("market", "base", "quote"):
+        assert expected.dtypes[name] == few.dtypes[name]
+    table = lab.engine.portable(few)
+    polars = package_or_skip("polars")
+    for frame in (table, polars.DataFrame(table), duckdb.from_arrow(table)):
+        found = client.outside_prices(frame, every="1h")
+        for name in expected:
+            assert found[name].tolist() == expected[name].tolist()
 
 
 def test_a_callable_hears_how_many_markets_are_read_and_may_end_it(client, trades):
