@@ -156,11 +156,6 @@ def counted_by_hand(question: str) -> oracle.Rows:
     return QUESTIONS[question][1](odd())
 
 
-@functools.cache
-def odd_on(engine: str) -> Any:
-    return on(engine, odd())
-
-
 # Every function, by hand; tests/engine/test_every_question.py asks the other kinds of frames
 
 

@@ -25,6 +25,7 @@ from support.figures import (
     title,
     words,
 )
+from support.optional import often, thorough
 from support.wire_rows import whole
 
 import loopring_lab as lab
@@ -52,11 +53,7 @@ COLUMNS = {
 }
 
 # Bars over time, bars in rows, and estimates by size; other figures are drawn by the same code.
-SOME = ("volume", "tokens", "costs")
-SOME_THOROUGH = [
-    pytest.param(name, marks=[] if name in SOME else pytest.mark.thorough)
-    for name in GALLERY
-]
+SOME_THOROUGH = often(("volume", "tokens", "costs"), GALLERY)
 
 
 @pytest.fixture(scope="module")
@@ -98,9 +95,7 @@ def assert_legible(figure: Any) -> set[str]:
     return {text.get_text() for text in boxes}
 
 
-@pytest.mark.parametrize(
-    "whose", ["long", pytest.param("short", marks=pytest.mark.thorough)]
-)
+@pytest.mark.parametrize("whose", ["long", thorough("short")])
 @pytest.mark.parametrize("name", GALLERY)
 def test_texts_are_legible_apart_and_say_what_is_drawn(name, whose, gallery):
     figure = gallery(name, whose)
@@ -199,9 +194,9 @@ def test_groups_differ_by_more_than_colour(trades, gallery):
 @pytest.mark.parametrize(
     "name",
     [
-        pytest.param("default", marks=pytest.mark.thorough),
+        thorough("default"),
         "dark_background",
-        pytest.param("Solarize_Light2", marks=pytest.mark.thorough),
+        thorough("Solarize_Light2"),
     ],
 )
 def test_colours_follow_the_style_of_the_session(name, few):

@@ -11,6 +11,7 @@ import pandas as pd
 import pytest
 from figures.test_figures import assert_legible
 from support.figures import lines, note, overlapping, rendered, stacks, title, words
+from support.optional import thorough
 from support.trade_histories import Drawn, frame_of
 from support.wire_rows import page, read, row, whole
 
@@ -393,7 +394,7 @@ def test_markouts_are_drawn_with_what_they_rest_on(taken):
 
 @pytest.mark.parametrize(
     "horizons",
-    [pytest.param("1h", marks=pytest.mark.thorough), iter(["1min", "1h"])],
+    [thorough("1h"), iter(["1min", "1h"])],
 )
 def test_horizons_of_markouts_are_one_or_any_number(taken, horizons):
     trades, prices = taken
@@ -403,7 +404,7 @@ def test_horizons_of_markouts_are_one_or_any_number(taken, horizons):
     assert labels[-1] == "1h"
 
 
-@pytest.mark.parametrize("by", [pytest.param([], marks=pytest.mark.thorough), None])
+@pytest.mark.parametrize("by", [thorough([]), None])
 def test_differences_without_groups_are_one_row(taken, by):
     trades, prices = taken
     figure = figures.venue_differences(trades, prices=prices, by=by)

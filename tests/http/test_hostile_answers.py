@@ -12,6 +12,7 @@ from typing import Any
 
 import pandas as pd
 import pytest
+from support.optional import thorough
 from support.recorded import save
 from support.scripted_server import Script, by_path, scripted
 from support.wire_rows import row
@@ -265,7 +266,7 @@ ROW = ("trades", 1)
 SPOILED = [
     *((door, MEMBER) for door in DOORS),
     *((door, ROW) for door in DOORS if door != "import_pages"),
-    pytest.param("import_pages", ROW, marks=pytest.mark.thorough),
+    thorough("import_pages", ROW),
 ]
 
 

@@ -134,9 +134,7 @@ def test_by_default_the_widest_band_counts_at_each_size(trades, marks, by_day):
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize(
-    "cheaper", ["pool", pytest.param("book", marks=pytest.mark.thorough)]
-)
+@pytest.mark.parametrize("cheaper", ["pool", "book"])
 def test_bands_hold_the_curves_of_true_costs(cheaper):
     """A sample of benchmarks/bench_curves.py."""
     world = World(seed=7101, size=0.1, cheaper=cheaper)

@@ -6,6 +6,7 @@ import pyarrow as pa
 import pytest
 from scipy import stats
 from support.flows import CHEAPER, recovered
+from support.optional import thorough
 from support.populations import population
 from support.worlds import minute_marks, trades_of
 
@@ -15,7 +16,7 @@ from loopring_lab.relayer import World
 
 FEW = [(5027, "book", True)]
 MANY = [
-    pytest.param(seed, cheaper, book_arbitrage, marks=pytest.mark.thorough)
+    thorough(seed, cheaper, book_arbitrage)
     for seed in range(5001, 5027)
     for cheaper in CHEAPER
     for book_arbitrage in (False, True)

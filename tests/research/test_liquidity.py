@@ -230,7 +230,7 @@ def test_fills_that_the_balances_lack_are_not_guessed():
 # The truth of worlds
 
 
-@pytest.fixture(scope="module", params=[5, pytest.param(6, marks=pytest.mark.thorough)])
+@pytest.fixture(scope="module", params=[5, thorough(6)])
 def world(request: pytest.FixtureRequest) -> World:
     return World(request.param, 0.1)
 
