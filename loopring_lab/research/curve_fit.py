@@ -48,8 +48,10 @@ class CostFit:
         # A mean of several orders says as much as they do; its weight is their number. Of what the orders do not tell
         # apart, the shortest solution is found, and `estimates` gives nothing.
         root = np.sqrt(self._orders)
-        inverse = np.linalg.pinv(self._rows * root[:, None])
-        self._inverse_information = inverse @ inverse.T
+        weighted = self._rows * root[:, None]
+        inverse = np.linalg.pinv(weighted)
+        # This gives back the rows that follow from the orders, and no others.
+        self._told = inverse @ weighted
         self._coefficients = inverse @ (cells["cost"].to_numpy() / root)
         self.expected = self._rows @ self._coefficients
         # The last columns are the effects.
@@ -93,9 +95,7 @@ class CostFit:
 
     def estimates(self, rows: np.ndarray) -> np.ndarray:
         """Return what the fit says of rows; NaN where it does not follow from the orders."""
-        information = self._rows.T @ (self._rows * self._orders[:, None])
-        reproduced = rows @ self._inverse_information @ information
-        off = np.abs(reproduced - rows).max(axis=1)
+        off = np.abs(rows @ self._told - rows).max(axis=1)
         follows = np.where(off < ROUNDING, 1.0, np.nan)
         expected: np.ndarray = rows @ self._coefficients
         return expected * follows

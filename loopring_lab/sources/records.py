@@ -315,8 +315,8 @@ def read_outside_prices(
             # pandas joins by categories only where both frames have the same ones.
             category = category.set_categories(kind.categories)
         columns[name] = category[market_of_row]
-    # Numbers of 64 bits have at most 19 digits, so that 128 bits hold them with six more decimal places. Not to look at
-    # each whether it fits takes half the time.
+    # Numbers of 64 bits have at most 19 digits, so that 128 bits hold them with six more decimal places. Checking that
+    # each fits would take as long again.
     whole = pa.array(np.concatenate(prices)[in_order]).cast(pa.decimal128(38, 0))
     amounts = with_scale(whole, pa.decimal128(38, 12))
     return pd.DataFrame(
