@@ -44,12 +44,12 @@ WITH_PRICES = f"""
 SELECT DISTINCT {{keys}}, ms // {HOUR} AS hour FROM trades
 WHERE ms IS NOT NULL AND ({{keys}}) IN (SELECT ({{keys}}) FROM lonely)"""
 FARTHER = f"""
--- with the nearest hours that have prices
-FROM near
-UNION
+-- the nearest hours that have prices, but for those that were read
 SELECT {{l_keys}}, p.hour FROM lonely AS l ASOF JOIN priced AS p ON {{same}} AND l.hour > p.hour WHERE next = {BEFORE}
 UNION
-SELECT {{l_keys}}, p.hour FROM lonely AS l ASOF JOIN priced AS p ON {{same}} AND l.hour < p.hour WHERE next = {AFTER}"""
+SELECT {{l_keys}}, p.hour FROM lonely AS l ASOF JOIN priced AS p ON {{same}} AND l.hour < p.hour WHERE next = {AFTER}
+EXCEPT
+FROM near"""
 
 
 def prices_near(
@@ -102,8 +102,11 @@ def closes_near(
         steps = {"sums": WITH_PRICES.format(**terms)}
         of_all = Question(caller, steps, needs, only="WHERE price > 0")
         priced = ask_table(of_all, prices, lonely=lonely)
-        near = run(
+        farther = run(
             FARTHER.format(**terms), caller, near=near, lonely=lonely, priced=priced
         )
-        closes = ask_table(of_hours, prices, near=near)
+        # Closes are often there from the first trade on, and have no hour before that.
+        if len(farther):
+            far = ask_table(of_hours, prices, near=farther)
+            closes = pa.concat_tables([closes, far])
     return Arrow(closes, caller)
