@@ -213,13 +213,15 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=lambda: _readers.append(_Readers()))
 
 
+# What the catalogue of each file held that this process has opened, and the stamp of the state in which it did.
+_seen: dict[Path, tuple[tuple[Any, ...], frozenset[Entry]]] = {}
+
+
 class StoredFile:
     """A DuckDB file of one kind."""
 
     def __init__(self, path: str | os.PathLike[str], kind: Kind) -> None:
         self.kind = kind
-        # What the catalogue held, and the stamp of the state in which it did.
-        self._seen: tuple[tuple[Any, ...], frozenset[Entry]] = ((), frozenset())
         self.shown = given_path(path)
         self.advice = f"Restore a backup (made by {kind.copy}), or move the file away and fill a new one: {kind.fill}."
         # A link is followed once, here: the file and its write-ahead log are side by side.
@@ -332,7 +334,7 @@ class StoredFile:
             # The contents of the log become a part of the file, so that whoever copies or moves the file has all.
             connection.execute("CHECKPOINT held")
             # A transaction of ours adds rows alone, so its own catalogue need not be read again.
-            self._seen = (self.stamp(), found)
+            _seen[self.path] = (self.stamp(), found)
 
     def copy(self, path: str | os.PathLike[str]) -> None:
         """Write what the tables hold into a new file; nobody can write meanwhile."""
@@ -559,9 +561,11 @@ class StoredFile:
         if [size for size, *_ in stamp] == [HEADERS]:
             # The file has just been created: it has no more than its headers, and no log.
             return frozenset()
-        if self._seen[0] != stamp:
-            self._seen = (stamp, catalogue(connection))
-        return self._seen[1]
+        known, found = _seen.get(self.path, ((), frozenset()))
+        if known != stamp:
+            found = catalogue(connection)
+            _seen[self.path] = (stamp, found)
+        return found
 
     def _check_to_write(
         self, connection: DuckDBPyConnection, source: Source | None

@@ -476,8 +476,12 @@ def huge(path):
 
 def packed(content, *, cut=0, level=9):
     """Make a way to write a gzip file, without its last bytes."""
-    packed = gzip.compress(content, level)
-    return lambda path: path.write_bytes(packed[: len(packed) - cut])
+
+    def make(path):
+        packed = gzip.compress(content, level)
+        path.write_bytes(packed[: len(packed) - cut])
+
+    return make
 
 
 @pytest.mark.parametrize(
