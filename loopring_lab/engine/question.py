@@ -84,6 +84,10 @@ class Spanned(Streamed):
     """Rows with the ``first_fill`` and ``last_fill`` of their order, by which an archive puts them into slices."""
 
 
+class Celled(Streamed):
+    """Rows with the number of their ``cell``: an archive makes the sums ``spreads`` of some cells at a time."""
+
+
 @dataclass(frozen=True)
 class Question:
     """What is asked of trades, and which of their columns that needs."""

@@ -25,7 +25,14 @@ from loopring_lab.engine.groups import (
     literal,
     quoted,
 )
-from loopring_lab.engine.question import PLACE_BITS, Large, Prices, Question, Spanned
+from loopring_lab.engine.question import (
+    PLACE_BITS,
+    Celled,
+    Large,
+    Prices,
+    Question,
+    Spanned,
+)
 from loopring_lab.engine.text import GIVEN, PRICES, TRADES, Types, query_text
 from loopring_lab.errors import AmountError, LabError
 
@@ -178,8 +185,32 @@ def _make_large_steps(question: Question, trades: Any, types: Types, row: str) -
             how = "INSERT INTO {}"
         types[looked_up] = {}
     for name in READ_ALL:
-        if name in steps:
-            make(name, question, types)
+        if name not in steps:
+            continue
+        known = dict(types)
+        how = CREATE
+        for of_cells in _parts_of_cells(question, trades, types, name):
+            make(name, of_cells, known, how)
+            how = "INSERT INTO {}"
+            known.pop(name)
+        types[name] = {}
+
+
+def _parts_of_cells(
+    question: Question, trades: Any, types: Types, name: str
+) -> Iterator[Question]:
+    """Yield a question for some cells at a time: sums by cell and account are nearly as many as orders."""
+    celled = [key for key, step in question.steps.items() if isinstance(step, Celled)]
+    if name != "spreads" or not celled:
+        yield question
+        return
+    orders = trades.query(TRADES, "SELECT count(*) FROM orders").fetchall()[0][0]
+    parts = max(1, -(-orders // ROWS_OF_A_SLICE))
+    for part in range(parts):
+        steps = dict(question.steps)
+        for key in celled:
+            steps[key] = Celled(f"{steps[key]}\nWHERE cell % {parts} = {part}")
+        yield replace(question, steps=steps)
 
 
 def _slices(

@@ -39,7 +39,7 @@ from loopring_lab.engine.groups import EVERYTHING, HOUR, Keys, keys_of, literal,
 from loopring_lab.engine.kinds import FrameT, Given, Trades
 from loopring_lab.engine.near import prices_near
 from loopring_lab.engine.notes import LEFT_OUT
-from loopring_lab.engine.question import PLACE_BITS, Large, Spanned, Streamed
+from loopring_lab.engine.question import PLACE_BITS, Celled, Large, Spanned, Streamed
 from loopring_lab.engine.worth import DAY_SQL, worth_by_day
 from loopring_lab.errors import LabError
 from loopring_lab.fills.prices import (
@@ -97,15 +97,16 @@ RESULTS = (
 )
 # Costs are doubles: a difference nearer to 0 than this is rounding.
 ROUNDING_BPS = 1e-9
-# Parts of a cost, in the order of an answer, as SQL over `priced` fills.
-ALL_IN = {"all_in": "price_cost + fee_bps"}
-PARTS = {
-    "fee": "CASE WHEN isfinite(price_cost) THEN fee_bps END",
-    "price": "CASE WHEN isfinite(fee_bps) THEN price_cost END",
-    "effective": "CASE WHEN isfinite(price_cost) THEN effective END",
-    "realized": "CASE WHEN isfinite(effective) THEN price_cost END",
-    "impact": "effective - price_cost",
-}
+# Parts of a cost, as SQL over `priced` fills. Those of one set are known of the same fills: where all of them are.
+ALL_IN = ({"all_in": "price_cost + fee_bps"},)
+PARTS = (
+    {"fee": "fee_bps", "price": "price_cost"},
+    {
+        "effective": "effective",
+        "realized": "price_cost",
+        "impact": "effective - price_cost",
+    },
+)
 
 
 def compare_venues(
@@ -278,7 +279,7 @@ def compare_parts(
 
 def _answered(
     caller: str,
-    costs: Mapping[str, str],
+    costs: Sequence[Mapping[str, str]],
     trades: Trades[FrameT],
     prices: Any,
     by: str | Sequence[str] | None,
@@ -292,7 +293,7 @@ def _answered(
         keys = replace(
             keys,
             names=(*keys.names, "part"),
-            order={**keys.order, "part": list(PARTS)},
+            order={**keys.order, "part": [name for one in PARTS for name in one]},
             added=(*keys.added, "part"),
         )
     length = parse_length(horizon, caller, "horizon")
@@ -318,7 +319,7 @@ def compare_by(
     match: str | Sequence[str] = MATCH,
     cluster: str | None = None,
     *,
-    costs: Mapping[str, str] = ALL_IN,
+    costs: Sequence[Mapping[str, str]] = ALL_IN,
 ) -> pa.Table:
     """Return the answer of `compare_venues` by keys, which may be periods, or the parts of the cost."""
     caller = trades.caller
@@ -340,7 +341,7 @@ def compare_by(
         **roles,
         **_priced_steps(prices, kind, horizon),
         **_order_steps(keys, own_columns, cells, costs, part),
-        **_difference_steps(keys, kind, intervals, cluster),
+        **_difference_steps(keys, kind, intervals, cluster, sum(map(len, costs))),
     }
     needs = (*ROLE_COLUMNS, "quote", "size", "price", "notional", "fee_bps")
     reach = max(OLDEST_BEFORE, horizon)
@@ -404,69 +405,120 @@ def _order_steps(
     keys: Keys,
     own_columns: Sequence[str],
     cells: Sequence[str],
-    costs: Mapping[str, str],
+    costs: Sequence[Mapping[str, str]],
     part: str,
 ) -> dict[str, str]:
-    """Return the steps from ``priced`` to ``orders``: each with its cell, its clusters, its value and what it paid."""
-    listed = ", ".join(
-        f"{{{part}: {literal(name)}, cost: {sql}}}" for name, sql in costs.items()
-    )
+    """Return the steps from ``priced`` to ``sized``: orders with their cell, their clusters, their value and costs.
+
+    A row has one set of costs until ``sized``, which has a row for each cost: few rows are kept, and none twice.
+    """
+    most = range(max(map(len, costs)))
+    listed = []
+    parts = ""
+    for number, one in enumerate(costs):
+        # Sets with fewer costs than others have further ones of 0, which are not read.
+        padded = [*one.values(), *["0"] * len(most)]
+        fields = [f"cost_{place}: {padded[place]}" for place in most]
+        listed.append(f"{{part_set: {number}, {', '.join(fields)}}}")
+        shown = [
+            f"{{{part}: {literal(name)}, paid: paid_{place}}}"
+            for place, name in enumerate(one)
+        ]
+        parts += f" WHEN {number} THEN [{', '.join(shown)}]"
+    every_cost = " + ".join(f"cost_{place}" for place in most)
+    paid = [
+        f"(value::DOUBLE * cost_{place})::HUGEINT AS paid_{place}" for place in most
+    ]
+    summed = [
+        "size",
+        "value",
+        "distance",
+        "fills",
+        *(f"paid_{place}" for place in most),
+    ]
     asked_keys = [alias for alias in keys.aliases if alias != part]
     group = ", ".join([EVERYTHING, *asked_keys, *own_columns])
     began = f"(first_fill >> {PLACE_BITS})"
     cell = ", ".join(["market", *own_columns, *cells])
+    inner = range(SIZE_CLASSES - 1)
+    largest = ", ".join(
+        f"max(size) FILTER (WHERE size_class <= {number})" for number in inner
+    )
+    up_to = " ".join(
+        f"WHEN size <= ends[{number + 1}] THEN {number}" for number in inner
+    )
     return {
-        "rows": Large(f"""
--- each cost of takers' fills, with the value of the fill in one token
+        "rows": Streamed(f"""
+-- each set of costs of takers' fills, with the value of the fill in one token
 SELECT {group}, market, side, fill_type, order_id, is_only, is_taken, size,
     {began} AS began,
     {clusters_sql("account_id", "order_id", began)},
     CASE WHEN worth = 1 THEN notional ELSE (notional::DOUBLE * worth)::HUGEINT END AS value,
     price_cost,
-    unnest([{listed}], recursive := true)
+    unnest([{", ".join(listed)}], recursive := true)
 FROM priced
 LEFT JOIN worth ON quote = token AND {DAY_SQL} = worth.day"""),
-        "weighed": Streamed("""
--- what each fill adds to its order, in whole numbers: sums of these have the same digits in any order of rows
-SELECT * EXCLUDE (is_taken, cost, price_cost),
-    1 AS fills,
-    (value::DOUBLE * cost)::HUGEINT AS paid,
-    (value::DOUBLE * abs(price_cost))::HUGEINT AS distance
-FROM rows
-WHERE is_taken AND size > 0 AND value > 0 AND isfinite(cost)"""),
         "orders": Large(f"""
--- orders at each venue, in the cells that they are compared in
-WITH whole AS (  -- fills of one order put together; most orders have one fill
-    FROM weighed
-    WHERE is_only
-    UNION ALL BY NAME
-    SELECT * EXCLUDE (began, account, day, week, size, value, paid, distance, fills),
+-- orders at each venue, and for each group a row without a value that counts the fills left out
+WITH weighed AS NOT MATERIALIZED (
+    -- what each fill adds to its order, in whole numbers: sums of these have the same digits in any order of rows
+    SELECT {group}, part_set, market, side, fill_type, order_id, is_only, began, account, day, week, size, value,
+        1 AS fills,
+        (value::DOUBLE * abs(price_cost))::HUGEINT AS distance,
+        {", ".join(paid)}
+    FROM rows
+    WHERE is_taken AND size > 0 AND value > 0 AND isfinite({every_cost})
+)
+SELECT * EXCLUDE (order_id, is_only)
+FROM weighed
+WHERE is_only  -- most orders have one fill, and need not be put together
+UNION ALL BY NAME
+SELECT * EXCLUDE (order_id, is_only)
+FROM (
+    SELECT * EXCLUDE (began, account, day, week, {", ".join(summed)}),
         min(COLUMNS(['began', 'account', 'day', 'week'])),
-        sum(COLUMNS(['size', 'value', 'paid', 'distance', 'fills']))
+        sum(COLUMNS({summed}))
     FROM weighed
     WHERE NOT is_only
     GROUP BY ALL
-),
-sized AS (  -- with the class of their size among the orders of the market, equal sizes in one
-    SELECT *,
-        {SIZE_CLASS} AS size_class
-    FROM whole
-    WINDOW by_size AS (PARTITION BY {part}, market ORDER BY size)
 )
-SELECT {keys.columns()}, market, account, day, week, fills, distance,
-    (hash({cell}) >> 1)::BIGINT AS cell,
+UNION ALL BY NAME
+SELECT {group}, part_set, count(*) FILTER (WHERE NOT is_taken) AS left_out
+FROM rows
+GROUP BY ALL"""),
+        "ends": Large(f"""
+-- the largest size of each class of the orders of a market but the last; equal sizes are in one class
+SELECT part_set, market, [{largest}] AS ends
+FROM (
+    SELECT part_set, market, size, {SIZE_CLASS} AS size_class
+    FROM orders
+    WHERE value > 0
+    WINDOW by_size AS (PARTITION BY part_set, market ORDER BY size)
+)
+GROUP BY ALL"""),
+        "sized": Streamed(f"""
+-- each cost of the orders, in the cells that they are compared in
+SELECT {keys.columns()}, market, account, day, week, fills, distance, left_out,
+    CASE WHEN value > 0 THEN (hash({cell}) >> 1)::BIGINT END AS cell,
     CASE WHEN fill_type = 'amm' THEN value ELSE 0 END AS pool_value,
     CASE WHEN fill_type = 'amm' THEN paid ELSE 0 END AS pool_paid,
     CASE WHEN fill_type = 'dex' THEN value ELSE 0 END AS book_value,
     CASE WHEN fill_type = 'dex' THEN paid ELSE 0 END AS book_paid
-FROM sized"""),
+FROM (
+    SELECT *,
+        CASE {up_to} ELSE {len(inner)} END AS size_class,
+        unnest(CASE part_set{parts} END, recursive := true)
+    FROM orders
+    LEFT JOIN ends USING (part_set, market)
+)"""),
+        "celled": Celled("-- the same\nFROM sized"),
     }
 
 
 def _difference_steps(
-    keys: Keys, kind: str, level: float, cluster: str | None
+    keys: Keys, kind: str, level: float, cluster: str | None, parts: int
 ) -> dict[str, str]:
-    """Return the steps from ``orders`` to the answer."""
+    """Return the steps from ``sized`` to the answer; a fill left out is counted with each of so many `parts`."""
     group = keys.columns()
     # Trades as reference carry half of their venue's cost: what is nearer to 0 than that proves nothing.
     margin = "distance" if kind == OWN_TRADES else repr(ROUNDING_BPS)
@@ -479,14 +531,11 @@ def _difference_steps(
 -- cells, with sums of each venue; a row without a cell has the number of fills of a group that are left out
 SELECT {group}, market, cell,
     sum(fills) AS fills,
-    count(*) AS orders,
+    count(cell) AS orders,
     sum(distance) AS distance,
+    sum(left_out) AS left_out,
     {sums}
-FROM orders
-GROUP BY ALL
-UNION ALL BY NAME
-SELECT {group}, count(*) FILTER (WHERE NOT is_taken) AS left_out
-FROM rows
+FROM sized
 GROUP BY ALL""",
         "means": """
 -- cells with orders of both venues: their mean costs, their gap and their weight
@@ -500,7 +549,7 @@ WHERE pool_value > 0 AND book_value > 0""",
         "spreads": f"""
 -- what leaving out a cluster changes: the sum of all cells' weights, and that of their weights times gaps
 WITH own AS (  -- what each cluster has in each cell
-    {by_cluster_sql(f"{group}, market, cell", sums, "orders")}
+    {by_cluster_sql(f"{group}, market, cell", sums, "celled")}
 ),
 rests AS (  -- what the cell has without it; without orders of a venue it has no gap
     SELECT m.*, level, cluster,
@@ -550,9 +599,9 @@ moves AS (  -- how far the difference moves without each cluster; where nothing 
     SELECT {keys.columns("s")}, level, cluster,
         bool_or(is_at_pool) AS is_at_pool,
         bool_or(is_on_book) AS is_on_book,
-        sum(change ORDER BY market) AS lost,
+        sum(change ORDER BY market, change) AS lost,
         whole_weight + lost AS rest,
-        sum(pull ORDER BY market) - lost * difference_bps AS pulled,
+        sum(pull ORDER BY market, pull) - lost * difference_bps AS pulled,
         CASE WHEN rest > 0 THEN pulled / rest ELSE 'inf'::DOUBLE END AS moved
     FROM spreads AS s
     JOIN matched AS m ON {keys.same("s", "m")}
@@ -577,7 +626,7 @@ SELECT {keys.columns("v")},
         ELSE 'undecided'
     END AS verdict,
     {literal(kind)} AS reference,
-    CAST(sum(left_out) OVER () AS BIGINT) AS "{LEFT_OUT}"
+    CAST(sum(left_out) OVER () // {parts} AS BIGINT) AS "{LEFT_OUT}"
 FROM venues AS v
 LEFT JOIN matched AS m ON {keys.same("v", "m")}
 LEFT JOIN chosen AS c ON {keys.same("v", "c")}

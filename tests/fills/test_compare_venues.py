@@ -412,6 +412,9 @@ def test_fills_of_an_unknown_type_are_left_out_and_counted(
     assert found.iloc[0]["difference_bps"] < 0
     note = f"{len(odd.index[::7]):,} fills are left out: taker or type unknown."
     assert (found.attrs.get("notes") == [note]) is is_left_out
+    # Each part is about the same fills, which are counted once.
+    parts = lab.fills.compare_parts(odd, marks)
+    assert parts.attrs.get("notes") == found.attrs.get("notes")
 
 
 def test_orders_of_unknown_accounts_are_clusters_of_their_own(trades, marks):
