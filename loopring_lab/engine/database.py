@@ -275,7 +275,10 @@ class StoredFile:
             # Whoever moves the log into the file removes it. What else cannot be asked is refused where it is opened.
             with suppress(OSError):
                 states.append(file.stat())
-        return tuple((one.st_size, one.st_mtime_ns, one.st_ino) for one in states)
+        return tuple(
+            (one.st_size, one.st_mtime_ns, one.st_ctime_ns, one.st_ino)
+            for one in states
+        )
 
     def _inode(self) -> int | None:
         """Return what tells the file from one that takes its place; None if there is none."""

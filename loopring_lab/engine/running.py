@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from loopring_lab.amounts.arithmetic import AMOUNT_TYPE
-from loopring_lab.engine import frames, session
+from loopring_lab.engine import frames, hashes, session
 from loopring_lab.engine.groups import (
     ANY_TEXT,
     EVERYTHING,
@@ -123,7 +123,9 @@ def ask_relation(
     types_of = _types if in_archive else _types_of_user
     given = registered(prices, tables)
     types: Types = {name: {} for name in given}
-    types[TRADES] = _with_any_hashes(types_of(trades))
+    types[TRADES] = types_of(trades)
+    if not (in_archive and _has_known_hashes(question, trades)):
+        types[TRADES] = _with_any_hashes(types[TRADES])
     if prices is not None:
         found = queried(trades, f"FROM {PRICES}", **given)
         types[PRICES] = _with_any_hashes(types_of(found))
@@ -378,6 +380,14 @@ def _types_of_user(relation: Any) -> dict[str, str]:
         if kind == "HUGEINT":
             types[name] = WHOLE_NUMBER
     return types
+
+
+def _has_known_hashes(question: Question, trades: Any) -> bool:
+    """Say whether order hashes that a question wants were all found to be some: many steps make numbers of them."""
+    if "order_hash" not in (*question.needs, *question.may_have):
+        return False
+    batches = trades.project("order_hash").to_arrow_reader(hashes.SLICE)
+    return session.in_thread(partial(hashes.are_known, batches))
 
 
 def _with_any_hashes(types: dict[str, str]) -> dict[str, str]:

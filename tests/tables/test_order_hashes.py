@@ -43,6 +43,18 @@ def test_answers_are_those_without_hashes(trades, name):
     assert_frame_equal(question(trades.assign(order_hash=some_of_each)), without)
 
 
+def test_answers_about_an_archive_are_those_without_hashes(trades):
+    """One placeholder in a file is enough for a look at each hash, wherever it is."""
+    none = pd.Series(None, trades.index, "str")
+    wanted = lab.fills.all_in_cost(trades.assign(order_hash=none), by="fill_type")
+    last = none.copy()
+    last.iloc[-40:] = PLACEHOLDERS[1]
+    for hashes in (list(islice(cycle(PLACEHOLDERS), len(trades))), last):
+        archive = on("archive", trades.assign(order_hash=hashes))
+        found = lab.fills.all_in_cost(archive, by="fill_type")
+        assert_frame_equal(found, wanted, check_like=True)
+
+
 # Hashes of texts that are all as long as one, or all begin as one: one wrong byte makes them none.
 FORGED = [HASH[:2] + "x" + HASH[3:], "1x" + HASH[2:], HASH[:40] + "é" + HASH[42:]]
 COLUMNS: dict[str, Callable[[pd.Series], pd.Series]] = {
