@@ -211,7 +211,9 @@ def _parts_of_cells(
     for part in range(parts):
         steps = dict(question.steps)
         for key in celled:
-            steps[key] = Celled(f"{steps[key]}\nWHERE cell % {parts} = {part}")
+            steps[key] = Celled(
+                f"SELECT * FROM ({steps[key]}\n) WHERE cell % {parts} = {part}"
+            )
         yield replace(question, steps=steps)
 
 

@@ -408,9 +408,9 @@ def _order_steps(
     costs: Sequence[Mapping[str, str]],
     part: str,
 ) -> dict[str, str]:
-    """Return the steps from ``priced`` to ``sized``: orders with their cell, their clusters, their value and costs.
+    """Return the steps from ``priced`` to ``costed``: orders with their cell, their clusters, their value and costs.
 
-    A row has one set of costs until ``sized``, which has a row for each cost: few rows are kept, and none twice.
+    A row has one set of costs until ``costed``, which has a row for each cost: few rows are kept, and none twice.
     """
     most = range(max(map(len, costs)))
     listed = []
@@ -496,29 +496,28 @@ FROM (
     WINDOW by_size AS (PARTITION BY part_set, market ORDER BY size)
 )
 GROUP BY ALL"""),
-        "sized": Streamed(f"""
--- each cost of the orders, in the cells that they are compared in
-SELECT {keys.columns()}, market, account, day, week, fills, distance, left_out,
-    CASE WHEN value > 0 THEN (hash({cell}) >> 1)::BIGINT END AS cell,
+        "celled": Celled(f"""
+-- orders with the class of their size, and the number of the cell that they are compared in
+SELECT *,
+    CASE {up_to} ELSE {len(inner)} END AS size_class,
+    CASE WHEN value > 0 THEN (hash({cell}) >> 1)::BIGINT END AS cell
+FROM orders
+LEFT JOIN ends USING (part_set, market)"""),
+        "costed": Streamed(f"""
+-- each cost of these orders, at the venue where they were filled
+SELECT {keys.columns()}, market, cell, account, day, week, fills, distance, left_out,
     CASE WHEN fill_type = 'amm' THEN value ELSE 0 END AS pool_value,
     CASE WHEN fill_type = 'amm' THEN paid ELSE 0 END AS pool_paid,
     CASE WHEN fill_type = 'dex' THEN value ELSE 0 END AS book_value,
     CASE WHEN fill_type = 'dex' THEN paid ELSE 0 END AS book_paid
-FROM (
-    SELECT *,
-        CASE {up_to} ELSE {len(inner)} END AS size_class,
-        unnest(CASE part_set{parts} END, recursive := true)
-    FROM orders
-    LEFT JOIN ends USING (part_set, market)
-)"""),
-        "celled": Celled("-- the same\nFROM sized"),
+FROM (SELECT *, unnest(CASE part_set{parts} END, recursive := true) FROM celled)"""),
     }
 
 
 def _difference_steps(
     keys: Keys, kind: str, level: float, cluster: str | None, parts: int
 ) -> dict[str, str]:
-    """Return the steps from ``sized`` to the answer; a fill left out is counted with each of so many `parts`."""
+    """Return the steps from ``costed`` to the answer; a fill left out is counted with each of so many `parts`."""
     group = keys.columns()
     # Trades as reference carry half of their venue's cost: what is nearer to 0 than that proves nothing.
     margin = "distance" if kind == OWN_TRADES else repr(ROUNDING_BPS)
@@ -535,7 +534,7 @@ SELECT {group}, market, cell,
     sum(distance) AS distance,
     sum(left_out) AS left_out,
     {sums}
-FROM sized
+FROM costed
 GROUP BY ALL""",
         "means": """
 -- cells with orders of both venues: their mean costs, their gap and their weight
@@ -549,7 +548,7 @@ WHERE pool_value > 0 AND book_value > 0""",
         "spreads": f"""
 -- what leaving out a cluster changes: the sum of all cells' weights, and that of their weights times gaps
 WITH own AS (  -- what each cluster has in each cell
-    {by_cluster_sql(f"{group}, market, cell", sums, "celled")}
+    {by_cluster_sql(f"{group}, market, cell", sums, "costed")}
 ),
 rests AS (  -- what the cell has without it; without orders of a venue it has no gap
     SELECT m.*, level, cluster,
