@@ -49,7 +49,7 @@ def known_hashes(values: pa.Array) -> pa.Array:
 
 
 def are_known(batches: Iterable[pa.RecordBatch]) -> bool:
-    """Say whether the first column has no text that is no hash, of which a query takes as long for each use."""
+    """Say whether each text in the first column is a hash: queries then need not ask again where they use it."""
     columns = (batch.column(0) for batch in batches)
     return all(
         known_hashes(column).null_count == column.null_count for column in columns

@@ -189,18 +189,14 @@ def _make_large_steps(question: Question, trades: Any, types: Types, row: str) -
     for name in READ_ALL:
         if name not in steps:
             continue
-        known = dict(types)
         how = CREATE
-        for of_cells in _parts_of_cells(question, trades, types, name):
-            make(name, of_cells, known, how)
+        for of_cells in _parts_of_cells(question, trades, name):
+            make(name, of_cells, dict(types), how)
             how = "INSERT INTO {}"
-            known.pop(name)
         types[name] = {}
 
 
-def _parts_of_cells(
-    question: Question, trades: Any, types: Types, name: str
-) -> Iterator[Question]:
+def _parts_of_cells(question: Question, trades: Any, name: str) -> Iterator[Question]:
     """Yield a question for some cells at a time: sums by cell and account are nearly as many as orders."""
     celled = [key for key, step in question.steps.items() if isinstance(step, Celled)]
     if name != "spreads" or not celled:

@@ -54,6 +54,7 @@ from loopring_lab.fills.prices import (
     worse_sql,
 )
 from loopring_lab.fills.sides import ROLE_COLUMNS, role_steps
+from loopring_lab.fills.sizes import largest_sql, up_to_sql
 
 MATCH = ("market", "side", "size", "week")
 # Quintiles: finer classes leave few cells with orders of both venues, coarser ones compare small orders with large.
@@ -440,13 +441,7 @@ def _order_steps(
     group = ", ".join([EVERYTHING, *asked_keys, *own_columns])
     began = f"(first_fill >> {PLACE_BITS})"
     cell = ", ".join(["market", *own_columns, *cells])
-    inner = range(SIZE_CLASSES - 1)
-    largest = ", ".join(
-        f"max(size) FILTER (WHERE size_class <= {number})" for number in inner
-    )
-    up_to = " ".join(
-        f"WHEN size <= ends[{number + 1}] THEN {number}" for number in inner
-    )
+    classes = range(SIZE_CLASSES)
     return {
         "rows": Streamed(f"""
 -- each set of costs of takers' fills, with the value of the fill in one token
@@ -488,7 +483,7 @@ FROM rows
 GROUP BY ALL"""),
         "ends": Large(f"""
 -- the largest size of each class of the orders of a market but the last; equal sizes are in one class
-SELECT part_set, market, [{largest}] AS ends
+SELECT part_set, market, [{largest_sql("size", "size_class", classes)}] AS ends
 FROM (
     SELECT part_set, market, size, {SIZE_CLASS} AS size_class
     FROM orders
@@ -499,7 +494,7 @@ GROUP BY ALL"""),
         "celled": Celled(f"""
 -- orders with the class of their size, and the number of the cell that they are compared in
 SELECT *,
-    CASE {up_to} ELSE {len(inner)} END AS size_class,
+    CASE {up_to_sql("size", classes)} ELSE {classes[-1]} END AS size_class,
     CASE WHEN value > 0 THEN (hash({cell}) >> 1)::BIGINT END AS cell
 FROM orders
 LEFT JOIN ends USING (part_set, market)"""),

@@ -116,11 +116,7 @@ def _quantile_steps(quantiles: int, outer: Keys, name: str) -> dict[str, str]:
     # How many sizes are less, of all that are known.
     less = f"rank() OVER (PARTITION BY {outer.columns()} ORDER BY notional) - 1"
     known = f"count(*) OVER (PARTITION BY {outer.columns()})"
-    inner = range(1, quantiles)
-    largest = ", ".join(
-        f"max(notional) FILTER (WHERE quantile <= {part})" for part in inner
-    )
-    up_to = " ".join(f"WHEN notional <= ends[{part}] THEN {part}" for part in inner)
+    numbers = range(1, quantiles + 1)
     return {
         "ranked": f"""
 -- known sizes with their quantile; sorting these alone takes less memory than sorting whole rows
@@ -131,13 +127,28 @@ WHERE notional IS NOT NULL""",
         "ends": Large(f"""
 -- the largest size of each quantile but the last
 SELECT {outer.columns()},
-    [{largest}] AS ends
+    [{largest_sql("notional", "quantile", numbers)}] AS ends
 FROM ranked
 GROUP BY ALL"""),
         "sized": Streamed(f"""
 -- fills with their quantile; equal sizes are in the same one
 SELECT t.*,
-    CASE {up_to} WHEN notional IS NOT NULL THEN {quantiles} END::BIGINT AS {name}
+    CASE {up_to_sql("notional", numbers)} WHEN notional IS NOT NULL THEN {quantiles} END::BIGINT AS {name}
 FROM trades AS t
 LEFT JOIN ends AS e ON {outer.same("t", "e")}"""),
     }
+
+
+def largest_sql(size: str, number: str, numbers: range) -> str:
+    """Return the largest size of each of these parts but the last, by the number of its part, as SQL for a list."""
+    return ", ".join(
+        f"max({size}) FILTER (WHERE {number} <= {part})" for part in numbers[:-1]
+    )
+
+
+def up_to_sql(size: str, numbers: range) -> str:
+    """Return the part of a size but for the last one, by such a list ``ends``, as cases of SQL."""
+    return " ".join(
+        f"WHEN {size} <= ends[{place}] THEN {part}"
+        for place, part in enumerate(numbers[:-1], start=1)
+    )
