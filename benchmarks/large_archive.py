@@ -1,8 +1,11 @@
 """A large archive of trades from blocks, generated as arrays straight into its file: any number of rows.
 
-Both sides of most fills on twenty markets over two years: orders with one or several fills, some in the same
+Both sides of most fills on twenty markets, over two years or as many days as asked for: orders with one or several fills, some in the same
 millisecond, a few that rest for days, and fees in steps that are truncated as the exchange does. Equal seeds
-give equal rows. Run: python benchmarks/large_archive.py FILE ROWS
+give equal rows. Run: python benchmarks/large_archive.py FILE ROWS [DAYS]
+
+Ten times the rows over ten times the days are as busy, and answers are of ten times the fills. Over the same days they
+are not: how many fills have another within a minute, and so a reference, grows faster than their number.
 """
 
 import json
@@ -85,7 +88,7 @@ class Fills(NamedTuple):
         return Fills(*(column[..., rows] for column in self))
 
 
-def write(path: Path, rows: int, seed: int = 1) -> None:
+def write(path: Path, rows: int, days: int = DAYS, seed: int = 1) -> None:
     """Fill a new archive with this many rows, in transactions that are each sorted by account."""
     file = StoredFile(path, KIND)
     listing = ListingSnapshot(_tokens(), NO_MARKETS, START)
@@ -93,7 +96,7 @@ def write(path: Path, rows: int, seed: int = 1) -> None:
     level = np.log(list(MARKETS.values()))
     for part in range(parts):
         count = min(ROWS_OF_A_FILE, rows - part * ROWS_OF_A_FILE)
-        span = [START + DAYS * DAY * edge // parts for edge in (part, part + 1)]
+        span = [START + days * DAY * edge // parts for edge in (part, part + 1)]
         level, table = _file_of_trades(
             part, count, span, level, np.random.default_rng((seed, part))
         )
@@ -323,7 +326,7 @@ def _tokens() -> str:
 
 if __name__ == "__main__":
     began = time.perf_counter()
-    write(Path(sys.argv[1]), int(sys.argv[2]))
+    write(Path(sys.argv[1]), *map(int, sys.argv[2:]))
     print(
         f"{Archive(sys.argv[1])}: {int(sys.argv[2]):,} rows in {time.perf_counter() - began:.0f} s"
     )
