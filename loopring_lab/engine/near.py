@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from loopring_lab.engine.ask import ask_table, given_prices
 from loopring_lab.engine.asof import Nearest
@@ -100,7 +101,7 @@ def closes_near(
     lonely = run(LONELY.format(**terms), caller, hours=asked, closes=closes)
     if len(lonely):
         steps = {"sums": WITH_PRICES.format(**terms)}
-        of_all = Question(caller, steps, needs, only="WHERE price > 0")
+        of_all = Question(caller, steps, needs, only=_farther_sql(lonely))
         priced = ask_table(of_all, prices, lonely=lonely)
         farther = run(
             FARTHER.format(**terms), caller, near=near, lonely=lonely, priced=priced
@@ -110,3 +111,16 @@ def closes_near(
             far = ask_table(of_hours, prices, near=farther)
             closes = pa.concat_tables([closes, far])
     return Arrow(closes, caller)
+
+
+def _farther_sql(lonely: pa.Table) -> str:
+    """Return the clause that selects prices on the far sides of hours: a file with prices in order skips the others."""
+    farther = []
+    for side, most, sign in ((BEFORE, pc.max, "<"), (AFTER, pc.min, ">")):
+        hours = lonely.filter(pc.field("next") == side)["hour"]
+        if len(hours):
+            ms = most(hours).as_py() * HOUR
+            farther.append(
+                f"created_at::TIMESTAMPTZ {sign} make_timestamptz({1000 * ms})"
+            )
+    return f"WHERE price > 0 AND ({' OR '.join(farther)})"

@@ -75,20 +75,27 @@ CHANCE = 0.01
 STILL = {
     "standing": f"""
 -- prices that stand still for a day and more
-WITH marked AS (  -- prices, and whether each is another one than that before
-    SELECT market, ms, price,
-        price IS DISTINCT FROM lag(price) OVER (PARTITION BY market ORDER BY ms, price) AS is_new
+WITH beside AS (  -- prices, and whether each is another one than that before, and than that after
+    SELECT market, ms,
+        row_number() OVER in_time AS number,
+        price IS DISTINCT FROM lag(price) OVER in_time AS is_first,
+        price IS DISTINCT FROM lead(price) OVER in_time AS is_last
     FROM prices
-    WHERE price > 0
+    WHERE price > 0 AND ms IS NOT NULL
+    WINDOW in_time AS (PARTITION BY market ORDER BY ms, price)
 ),
-numbered AS (  -- each with the number of such changes so far, which FILTER would count in ten times the time
-    SELECT *, count_if(is_new) OVER (PARTITION BY market ORDER BY ms) AS change
-    FROM marked
+spans AS (  -- where a price begins to be repeated, and after that row the one where it ends
+    SELECT market, is_first,
+        ms AS since,
+        lead(ms) OVER in_time AS until,
+        lead(number) OVER in_time - number AS repeats
+    FROM beside
+    WHERE is_first <> is_last
+    WINDOW in_time AS (PARTITION BY market ORDER BY number)
 )
-SELECT market, min(ms) AS since, max(ms) AS until
-FROM numbered
-GROUP BY market, change
-HAVING until - since >= {DAY} AND count(*) > 2""",
+SELECT market, since, until
+FROM spans
+WHERE is_first AND until - since >= {DAY} AND repeats > 1""",
     "sums": """
 -- those in which the trades of the market moved; a fill at an odd price is no move
 SELECT s.market, since, until,
