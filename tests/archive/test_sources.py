@@ -1,6 +1,7 @@
 """An archive holds the trades of one source: who may write to it, and who is refused."""
 
 import json
+import shutil
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -21,13 +22,18 @@ ACCOUNT = ONE.accounts[0]
 EXCHANGE = "0x" + "12" * 20
 
 
-@pytest.fixture
-def archive(tmp_path):
-    """An archive of world one."""
-    made = Archive(tmp_path / "a")
+@pytest.fixture(scope="module")
+def of_world_one(tmp_path_factory):
+    file = tmp_path_factory.mktemp("world one") / "a"
     with Relayer(ONE) as relayer:
-        made.sync(addressed(relayer), account_id=ACCOUNT)
-    return made
+        Archive(file).sync(addressed(relayer), account_id=ACCOUNT)
+    return file
+
+
+@pytest.fixture
+def archive(of_world_one, tmp_path):
+    """An archive of world one, the test's own."""
+    return Archive(shutil.copy(of_world_one, tmp_path / "a"))
 
 
 def contents(path):

@@ -40,8 +40,9 @@ def orders(users: tuple[pd.DataFrame, Any]) -> pd.DataFrame:
     return orders_of(takers, closes_after(takers, marks.to_pandas()), values)
 
 
+@pytest.mark.thorough
 @pytest.mark.filterwarnings("ignore")  # of pandas, about what pyfixest does with it
-@pytest.mark.parametrize("level", ["week", *map(thorough, ("account", "day"))])
+@pytest.mark.parametrize("level", ["account", "day", "week"])
 def test_difference_and_error_are_those_of_a_regression(users, orders, level):
     from scipy.stats import t
 

@@ -182,7 +182,7 @@ def drawn_frame(rows: list[dict[str, Any]], unit: int) -> pd.DataFrame:
 
 @pytest.mark.parametrize("unit", [1, thorough(47 * 60 * SECOND)])
 @settings(
-    max_examples=8, phases=[Phase.explicit, Phase.generate]
+    max_examples=5, phases=[Phase.explicit, Phase.generate]
 )  # shrinking takes minutes
 @given(
     st.lists(KNOWN, max_size=14),

@@ -39,6 +39,8 @@ def scripted(script: Script) -> Iterator[ScriptedServer]:
 
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
+        # A head sent before its body makes the other side wait 40 ms for an acknowledgement.
+        wbufsize = -1
 
         def do_GET(self):
             with lock:

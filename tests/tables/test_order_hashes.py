@@ -65,7 +65,7 @@ COLUMNS: dict[str, Callable[[pd.Series], pd.Series]] = {
 }
 
 
-@pytest.mark.parametrize("column", COLUMNS)
+@pytest.mark.parametrize("column", often(["str", "a part of another"], COLUMNS))
 @pytest.mark.parametrize("engine", often(["pandas", "archive"], QUICK))
 def test_hashes_are_told_from_what_is_none_in_every_frame(trades, engine, column):
     for nones in (PLACEHOLDERS, *([one] for one in FORGED)):
