@@ -89,7 +89,7 @@ def pytest_collection() -> None:
 
 
 def pytest_collection_finish() -> None:
-    """Leave what is loaded by now out of every search for garbage, and search rarely: each took a twentieth of the time."""
+    """Leave what is loaded out of every search for garbage, and search rarely: each took a twentieth of the time."""
     gc.enable()
     gc.freeze()
     gc.set_threshold(5_000, 20, 100)
