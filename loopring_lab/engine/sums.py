@@ -104,13 +104,13 @@ GROUP BY ALL"""
 
 def pairs_sql(keys: Keys, rows: str = "trades") -> Large:
     """Return the step ``pairs``: of how many fills both sides are in a group and, in row ``is_all``, in all `rows`."""
-    paired = "SELECT trade_id FROM sides WHERE is_bought AND is_sold"
+    paired = "SELECT trade_id FROM sides WHERE sides = 3"
     if keys.names:
-        paired = "SELECT trade_id FROM sides GROUP BY trade_id HAVING bool_or(is_bought) AND bool_or(is_sold)"
+        paired = "SELECT trade_id FROM sides GROUP BY trade_id HAVING bit_or(sides) = 3"
     return Large(f"""
 -- fills of which both sides are there: those within each group, and all of them
-WITH sides AS (  -- each fill in each group, and which of its sides are there
-    SELECT {keys.columns()}, trade_id, bool_or(side = 'BUY') AS is_bought, bool_or(side = 'SELL') AS is_sold
+WITH sides AS (  -- each fill in each group, and which of its sides are there: 3 where both are
+    SELECT {keys.columns()}, trade_id, bit_or(CASE side WHEN 'BUY' THEN 1 WHEN 'SELL' THEN 2 END) AS sides
     FROM {rows}
     WHERE trade_id IS NOT NULL
     GROUP BY ALL
@@ -119,7 +119,7 @@ paired AS (  -- each fill of which both are there in any
     {paired}
 )
 SELECT {keys.columns()}, FALSE AS is_all, count(*) AS fills FROM sides
-WHERE is_bought AND is_sold GROUP BY ALL
+WHERE sides = 3 GROUP BY ALL
 UNION ALL BY NAME
 SELECT TRUE AS is_all, count(*) AS fills FROM paired""")
 

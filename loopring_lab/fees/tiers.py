@@ -219,12 +219,12 @@ SELECT {kept}, created_at, alike, lowest,
         ELSE lowest - 1
     END AS highest
 FROM (
-    SELECT passed.*, coalesce(unit, {10**PLACES})::HUGEINT * {ALL_BPS} AS slack
+    SELECT passed.*, coalesce(slack, {ALL_BPS * 10**PLACES}) AS slack
     FROM (
         SELECT *, CASE WHEN lowest < {TOO_HIGH} THEN {_beyond_fee("lowest", "least")} END AS beyond
         FROM started
     ) AS passed
-    LEFT JOIN units ON fee_token = token
+    LEFT JOIN (SELECT token, unit::HUGEINT * {ALL_BPS} AS slack FROM units) ON fee_token = token
 )"""
     steps = {"charged": charged, "started": started, "bounds": bounds}
     tiered = "-- each fill, to which no tier is lent\nSELECT *, NULL::INTEGER AS tier FROM bounds"
