@@ -110,9 +110,13 @@ class Question:
     price_may_have: Sequence[str] = PLACE
     """Columns that are null in prices that lack them. With those of orders, prices have an ``order_id`` too."""
     only: str = ""
-    """The clause that selects rows of trades and prices by their columns as they are: no other row is converted."""
+    """The clause that selects rows of trades by their columns as they are: no other row is converted."""
+    only_prices: str = ""
+    """The same of prices."""
     reach: int | None = None
     """How far from the fills of an order prices are looked up, in milliseconds; None for any time."""
+    later: int = 0
+    """How long after a fill prices are looked up at the latest, in milliseconds."""
     split_by: tuple[str, ...] = ("market",)
     """Columns by which Spark deals out rows to its workers; empty where the question needs all at once."""
 

@@ -219,12 +219,10 @@ def _slices(
     """Yield a question for each slice of time, about orders filled in it, and the trades and prices in their reach.
 
     The last one is about orders that were filled in several slices, or at unknown times, and what is near their fills.
+    Where prices of any time are looked up, those out of reach are found at the ends of their hours.
     """
-    if question.reach is None:
-        yield question
-        return
     # Slices begin and end with spans, whose neighbours have all that is in reach.
-    length = max(question.reach, HOUR)
+    length = max(question.reach or 0, question.later, HOUR)
     span = _span_sql("epoch_ms(created_at::TIMESTAMPTZ)", length)
     edges = _edges(trades, span)
     # A single slice has two edges, and trades without times have one.
@@ -232,11 +230,18 @@ def _slices(
         yield question
         return
     moments = [edge * length << PLACE_BITS for edge in edges]
+    if question.reach is None:
+        _make_hour_ends(question, length, edges, types, make)
     for (since, until), (begun, ended) in zip(
         pairwise(edges), pairwise(moments), strict=True
     ):
+        of_slice = _with_ends(
+            question,
+            f"SELECT keys, max(moment), max_by(price, moment) FROM hour_ends WHERE moment < {begun} GROUP BY keys",
+            f"SELECT keys, min(moment), min_by(price, moment) FROM hour_ends WHERE moment >= {ended} GROUP BY keys",
+        )
         near = f"created_at >= {_time_sql((since - 1) * length)} AND created_at < {_time_sql((until + 1) * length)}"
-        yield _only(question, near, f"first_fill >= {begun} AND last_fill < {ended}")
+        yield _only(of_slice, near, f"first_fill >= {begun} AND last_fill < {ended}")
     crossed = [f"{edge} BETWEEN first_fill + 1 AND last_fill" for edge in moments]
     is_crossing = f"coalesce({' OR '.join(crossed)}, TRUE)"
     spans = f"""
@@ -262,8 +267,55 @@ SELECT DISTINCT market, unnest([span - 1, span, span + 1]) AS span
 FROM (SELECT market, {_span_sql("ms", length)} AS span FROM filled)"""
     steps = {**question.steps, "crossed": spans}
     make("crossed", replace(question, steps=steps), dict(types))
-    near = f"created_at IS NULL OR market IS NULL OR (market::VARCHAR, {span}) IN (FROM crossed)"
-    yield _only(question, near, is_crossing)
+    is_near = f"(market::VARCHAR, {span}) IN (FROM crossed)"
+    if question.reach is None:
+        # Among prices of any time may be those of other markets.
+        is_near = f"{span} IN (SELECT span FROM crossed)"
+    near = f"created_at IS NULL OR market IS NULL OR {is_near}"
+    yield _only(_with_ends(question, "FROM hour_ends"), near, is_crossing)
+
+
+def _make_hour_ends(
+    question: Question,
+    length: int,
+    edges: Sequence[int],
+    types: Types,
+    make: Callable[..., None],
+) -> None:
+    """Make a table of the first and the last price of each hour, in slices: of another hour only these are found."""
+    ends = f"""
+-- the first and the last price of each hour
+SELECT keys,
+    unnest([min(moment), max(moment)]) AS moment,
+    unnest([min_by(price, moment), max_by(price, moment)]) AS price
+FROM known_prices
+GROUP BY keys, {_span_sql(f"(moment >> {PLACE_BITS})", HOUR)}"""
+    steps = {**question.steps, "hour_ends": ends}
+    begins = [_time_sql(edge * length) for edge in edges]
+    near = [
+        f"created_at >= {begin} AND created_at < {end}"
+        for begin, end in pairwise(begins)
+    ]
+    # Prices may be older and newer than all trades.
+    near += [f"created_at < {begins[0]}", f"created_at >= {begins[-1]}"]
+    how = CREATE
+    for condition in near:
+        of_slice = replace(question, steps=steps, only_prices=f"WHERE {condition}")
+        if PRICES not in types:
+            # Else trades are not cut, of whose markets prices are.
+            of_slice = replace(of_slice, only=f"WHERE {condition}")
+        make("hour_ends", of_slice, dict(types), how)
+        how = "INSERT INTO {}"
+
+
+def _with_ends(question: Question, *ends: str) -> Question:
+    """Return a question that finds prices at the ends of other hours too, where it looks up prices of any time."""
+    if question.reach is not None:
+        return question
+    known = Prices(
+        " UNION ALL ".join([f"FROM ({question.steps['known_prices']}\n)", *ends])
+    )
+    return replace(question, steps={**question.steps, "known_prices": known})
 
 
 def _edges(trades: Any, span: str) -> list[int]:
@@ -288,7 +340,9 @@ def _only(question: Question, near: str, is_asked: str) -> Question:
     for name, step in steps.items():
         if isinstance(step, Spanned):
             steps[name] = Spanned(f"SELECT * FROM ({step}\n) WHERE {is_asked}")
-    return replace(question, steps=steps, only=f"WHERE {near}")
+    return replace(
+        question, steps=steps, only=f"WHERE {near}", only_prices=f"WHERE {near}"
+    )
 
 
 def _span_sql(ms: str, length: int) -> str:

@@ -73,7 +73,7 @@ def query_text(
     if PRICES in types:
         wanted = [*question.price_needs, *question.price_may_have]
         texts["prices"] = _table(
-            PRICES, wanted, types[PRICES], question.caller, only=question.only
+            PRICES, wanted, types[PRICES], question.caller, only=question.only_prices
         )
     streamed = {"trades"}
     for name, text in question.all_steps(fits_memory=fits_memory).items():

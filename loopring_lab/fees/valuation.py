@@ -10,18 +10,35 @@ import pandas as pd
 from loopring_lab.arguments import parse_tolerance
 from loopring_lab.engine import sums
 from loopring_lab.engine.ask import ask, ask_table, given, given_prices
-from loopring_lab.engine.asof import asof_sql, before_sql, time_sql
+from loopring_lab.engine.asof import (
+    asof_sql,
+    before_sql,
+    spans_sql,
+    time_sql,
+    with_spans_sql,
+)
 from loopring_lab.engine.clusters import student_sql
 from loopring_lab.engine.groups import HOUR, Keys, keys_of, literal
 from loopring_lab.engine.kinds import FrameT, Given, Trades
 from loopring_lab.engine.near import AFTER, BEFORE, closes_near
-from loopring_lab.engine.question import ORDER_COLUMNS, PLACE, Large, Prices, Question
+from loopring_lab.engine.question import (
+    ORDER_COLUMNS,
+    PLACE,
+    Large,
+    Prices,
+    Question,
+    Spanned,
+    Streamed,
+)
 from loopring_lab.engine.worth import DAY_SQL, Step, Traded, shortest_paths
 from loopring_lab.errors import LabError, did_you_mean
 
 CALLER = "lab.fees.in_token"
 # The level at which `within_bps` holds.
 LEVEL = 0.95
+# Ages are in units of so many milliseconds, about an hour: an archive finds medians by counting tenths. A power of 2
+# loses no digit.
+AGES = 1 << 22
 PRICE_COLUMNS = ("created_at", "base", "quote", "price")
 SUMMED = (
     "fills",
@@ -113,19 +130,22 @@ def in_token(
     beside = closes_near(beside, fills, hours, BEFORE, AFTER, keys=("base", "quote"))
     steps = {
         "steps": converted,
+        "numbered": NUMBERED,
+        "spans": spans_sql(with_prices=False, trades="numbered"),
         "known_prices": Prices(KNOWN_PRICES.format(source=source)),
-        "orders": Large(ORDERS),
+        "fills": Spanned(with_spans_sql("numbered")),
+        "orders": ORDERS,
         "conversions": CONVERSIONS.format(before=before_sql(beside)),
         "before": asof_sql("conversions", "last", "base", "quote"),
         "next": NEXT,
         "after": asof_sql("next", "first", "base", "quote"),
         "rates": RATES,
+        "valued": _valued_sql(limit),
     }
     needs = ("created_at", "fee_token", "fee")
     may_have = ("base", "quote", "price", *PLACE, *ORDER_COLUMNS)
     others: dict[str, Any] = {"price_needs": PRICE_COLUMNS, "split_by": ()}
     if by is None:
-        steps["valued"] = _valued_sql("row", limit)
         steps["rows"] = f"""
 -- what is shown beside each fill
 SELECT row, fee_value,
@@ -136,7 +156,10 @@ FROM valued"""
         question = Question(CALLER, steps, needs, may_have, shown=None, **others)
         return ask(question, fills, beside)
     keys = sums.with_key(outer, "fee_token")
-    steps["rows"] = Large(_valued_sql(keys.columns(), limit))
+    steps["rows"] = Large(f"""
+-- what is summed
+SELECT {keys.columns()}, {DAY_SQL} AS day, fee, fee_value, change, age
+FROM valued""")
     steps["sums"] = DAYS.format(group=keys.columns())
     return sums.asked(
         fills,
@@ -263,17 +286,16 @@ SELECT
 FROM {source}
 WHERE price > 0 AND moment IS NOT NULL AND base <> quote
 GROUP BY ALL"""
-ORDER_NUMBER = "coalesce(order_id, hash(moment))"
-ORDERS = f"""
--- orders and the token of their fees; fills of unknown orders stand for themselves
-SELECT
-    {ORDER_NUMBER} AS number,
-    fee_token,
-    min(moment) AS first_fill,
-    max(moment) AS last_fill
-FROM trades
-WHERE moment IS NOT NULL
-GROUP BY number, fee_token"""
+NUMBERED = Streamed("""
+-- fills with a number of their order; those of unknown orders stand for themselves, and no price is before or after
+-- those of unknown times
+SELECT * REPLACE (coalesce(CASE WHEN moment IS NOT NULL THEN order_id END, hash(moment)) AS order_id)
+FROM trades""")
+ORDERS = """
+-- orders and the token of their fees
+SELECT DISTINCT order_id AS number, fee_token, first_fill, last_fill
+FROM fills
+WHERE first_fill IS NOT NULL"""
 CONVERSIONS = """
 -- each order in each market that its fee token is converted in, to be looked up before its first fill
 SELECT number, last_fill, path, base, quote, power,
@@ -297,10 +319,9 @@ SELECT number, path,
 FROM after
 GROUP BY number, path
 HAVING count(price) = count(power)"""
-DAYS = f"""
+DAYS = """
 -- sums of each day, as what moves prices on a day moves all values of that day
-SELECT {{group}},
-    {DAY_SQL} AS day,
+SELECT {group}, day,
     count(*) AS fills,
     count(fee_value) AS valued,
     sum(fee) AS fee,
@@ -313,7 +334,7 @@ FROM rows
 GROUP BY ALL"""
 
 
-def _valued_sql(kept: str, limit: int | None) -> str:
+def _valued_sql(limit: int | None) -> str:
     """Return the step of fills with the value of their fee, beside columns that are `kept`."""
     is_fresh = (
         "ms IS NOT NULL" if limit is None else f"ms - epoch_ms(price_time) <= {limit}"
@@ -321,16 +342,16 @@ def _valued_sql(kept: str, limit: int | None) -> str:
     return f"""
 -- each fill with the value of its fee, by how much that would change at the first prices after its order, and the
 -- age of its oldest price; fees in the token itself have their value at any time
-SELECT {kept}, ms, fee,
+SELECT fills.*,
     coalesce(oldest, created_at) AS price_time,
     CASE WHEN {is_fresh} THEN fee::DOUBLE / 1e18 * rate END AS fee_value,
     fee_value * (later_rate / rate - 1) AS change,
     CASE WHEN fee_value IS NOT NULL THEN p.value_path END AS value_path,
     CASE WHEN fee_value IS NOT NULL THEN price_time END AS priced_at,
-    (ms - epoch_ms(priced_at))::DOUBLE AS age
-FROM trades
+    (ms - epoch_ms(priced_at)) / {AGES}.0::DOUBLE AS age
+FROM fills
 LEFT JOIN (SELECT DISTINCT token, path, value_path FROM steps) AS p ON fee_token = token
-LEFT JOIN rates AS r ON {ORDER_NUMBER} = number AND p.path = r.path"""
+LEFT JOIN rates AS r ON order_id = number AND p.path = r.path"""
 
 
 def _shown_sql(keys: Keys, token: str) -> str:
@@ -353,7 +374,7 @@ SELECT {group},
         WHEN sum(shown) >= sum(worth) / 2
             THEN 10000 * {error} * sum(worth) / sum(shown) / nullif(abs(sum(fee_value)), 0)
     END AS within_bps,
-    to_milliseconds(round(any_value(age))::BIGINT) AS median_age,
-    to_milliseconds(max(max_age)::BIGINT) AS max_age
+    to_milliseconds(round({AGES} * any_value(age))::BIGINT) AS median_age,
+    to_milliseconds(({AGES} * max(max_age))::BIGINT) AS max_age
 FROM sums AS s JOIN medians AS m ON {same}
 GROUP BY ALL"""

@@ -206,9 +206,14 @@ SELECT *,
     {worse_sql("price_after", "price_before")} AS impact_bps
 FROM priced""",
     }
-    reach = None if within is None else max(within, *lengths.values())
     question = question_of_prices(
-        caller, steps, (*SHOWN, *ROLE_COLUMNS), keys, shown=SHOWN, reach=reach
+        caller,
+        steps,
+        (*SHOWN, *ROLE_COLUMNS),
+        keys,
+        shown=SHOWN,
+        reach=within,
+        later=max(lengths.values()),
     )
     return asked(
         question,

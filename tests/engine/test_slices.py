@@ -34,6 +34,9 @@ QUESTIONS: dict[str, Ask] = {
     "of whole orders": lambda trades, _, near: lab.fills.shortfall(
         trades, by="side", tolerance=near
     ),
+    "along a path": lambda trades, _, near: lab.fees.in_token(
+        trades, "USDT", by="market", tolerance=near
+    ),
     "venues": lambda trades, prices, _: lab.fills.compare_venues(
         trades, prices, match="market"
     ),
@@ -61,10 +64,13 @@ def check(name: str, near: str | None, seed: int, rows: int, monkeypatch: Any) -
     assert_same(found, expected)
 
 
-@pytest.mark.parametrize("name", ["next", thorough("two in a row")])
-def test_slices_of_time_have_the_answers_of_all_rows(name, monkeypatch):
+@pytest.mark.parametrize(
+    ("name", "near"),
+    [("next", "1h"), ("along a path", None), thorough("two in a row", "1h")],
+)
+def test_slices_of_time_have_the_answers_of_all_rows(name, near, monkeypatch):
     assert over_hours(1).groupby("order_hash")["created_at"].nunique().max() > 5
-    check(name, "1h", 1, 30, monkeypatch)
+    check(name, near, 1, 30, monkeypatch)
 
 
 @pytest.mark.thorough
@@ -77,7 +83,7 @@ def test_slices_of_any_length_have_the_answers_of_all_rows(
     check(name, near, seed, 1 + 10 * seed, monkeypatch)
 
 
-def test_a_slice_is_as_long_as_a_price_may_be_old(monkeypatch):
+def test_a_slice_finds_prices_as_old_as_they_may_be(monkeypatch):
     # Each trade but the first finds the one before it, of the other type, twelve hours older and in another slice.
     hours = pd.Series(range(0, 48, 12))
     trades = drawn(1).head(len(hours))
@@ -94,7 +100,17 @@ def test_a_slice_is_as_long_as_a_price_may_be_old(monkeypatch):
         storage_id=range(len(hours)),
     )
     monkeypatch.setattr(running, "ROWS_OF_A_SLICE", 1)
-    for near, missing in (("12h", 1), ("11h", len(hours))):
+    for near, missing in (("12h", 1), ("11h", len(hours)), (None, 1)):
         found = lab.fills.price_gap(InArchive(trades), near, by=[])
         assert found["fills"].sum() == len(hours)
         assert found["unmatched"].sum() == missing
+
+
+def test_prices_of_any_time_may_be_older_than_all_trades(monkeypatch):
+    trades = over_hours(2).query("created_at.notna()")
+    prices = outside(trades)
+    older = prices.assign(created_at=prices["created_at"] - pd.Timedelta("400D"))
+    monkeypatch.setattr(running, "ROWS_OF_A_SLICE", 30)
+    costs = lab.fills.all_in_cost(InArchive(trades), InArchive(older), None, by=[])
+    assert costs["unpriced"].sum() < costs["fills"].sum() / 2
+    assert_same(costs, lab.fills.all_in_cost(trades, older, None, by=[]))
