@@ -328,7 +328,8 @@ class StoredFile:
         """
         if source is None and not self.exists():
             raise self.nothing_yet()
-        with self._closing(self._patiently(self._open_to_write)) as connection:
+        opened = closing(self._patiently(self._open_to_write))
+        with self._translating(), opened as connection:
             connection.begin()
             found = self._check_to_write(connection, source)
             self._join_source(connection, source)
@@ -433,11 +434,6 @@ class StoredFile:
                 yield
         except duckdb.Error as error:
             raise self.translated(error) from None
-
-    @contextmanager
-    def _closing(self, connection: Any) -> Iterator[DuckDBPyConnection]:
-        with self._translating(), closing(connection):
-            yield connection
 
     def _open_to_write(self) -> DuckDBPyConnection:
         try:

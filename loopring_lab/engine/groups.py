@@ -104,9 +104,7 @@ class Periods:
         zone = UTC if self._keep_length else self.zone
         shown = _clock(first, zone)
         # A start that a clock leaves out, such as a midnight, is shown as an hour later.
-        if self._of_days:
-            shown = f"date_trunc('day', {shown})"
-        elif not self._keep_length:
+        if not self._keep_length:
             shown = self._begun(shown)
         listed = f"range({shown}, {_clock(last, zone)}, {self.length})"
         return f"list_transform({listed}, lambda start: {_moment('start', zone)})"
@@ -122,11 +120,6 @@ class Periods:
     def _keep_length(self) -> bool:
         count, unit = count_and_unit(self.every)
         return unit in FIXED and count * FIXED[unit] <= HOUR
-
-    @property
-    def _of_days(self) -> bool:
-        _, unit = count_and_unit(self.every)
-        return FIXED.get(unit, DAY) >= DAY
 
 
 def _clock(moment: str, zone: str) -> str:
@@ -266,7 +259,13 @@ def keys_of(
         count_and_unit(every)  # raises where it is not a period
         periods = Periods(every, zone)
         reserved = (*reserved, "period")
-    names = _names_in(by, caller)
+    names = [] if by is None else several(by)
+    # Only texts can be compared: pandas compares each value of a column.
+    for name in names:
+        if not isinstance(name, str):
+            raise LabError(
+                f"{caller}: by= cannot include {type(name).__name__}. {TAKES_NAMES}"
+            )
     for name in names:
         if name == "created_at":
             hint = "Use every= to group by period."
@@ -292,14 +291,3 @@ def several(given: Any) -> list[Any]:
     if isinstance(given, str) or not isinstance(given, Iterable):
         return [given]
     return list(given)
-
-
-def _names_in(by: Any, caller: str) -> list[str]:
-    """Return what ``by=`` lists, all of it text, which can be compared: pandas compares each value of a column."""
-    names = [] if by is None else several(by)
-    for name in names:
-        if not isinstance(name, str):
-            raise LabError(
-                f"{caller}: by= cannot include {type(name).__name__}. {TAKES_NAMES}"
-            )
-    return names
