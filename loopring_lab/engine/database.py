@@ -524,14 +524,14 @@ class StoredFile:
         hint = f"Nothing was changed. Move it away if it is your own; if not, {self.advice[0].lower()}{self.advice[1:]}"
         before = self.stamp()
         facts = log.lstat()
-        if not stat.S_ISREG(facts.st_mode) or facts.st_nlink > 1:
-            what = (
-                "a link"
-                if stat.S_ISLNK(facts.st_mode)
-                else "a folder, a pipe or a device"
-            )
-            if stat.S_ISREG(facts.st_mode):
-                what = "a file with a second name"
+        what = ""
+        if stat.S_ISLNK(facts.st_mode):
+            what = "a link"
+        elif not stat.S_ISREG(facts.st_mode):
+            what = "a folder, a pipe or a device"
+        elif facts.st_nlink > 1:
+            what = "a file with a second name"
+        if what:
             raise NotAnArchive(
                 f"{shown}: is {what}, and DuckDB would write through it. Nothing was changed. Remove it first."
             )

@@ -144,9 +144,15 @@ def in_thread(work: Callable[[], Result]) -> Result:
     if connection is None:
         return work()
     outcome: Future[Result] = Future()
+
+    def run() -> None:
+        try:
+            outcome.set_result(work())
+        except BaseException as error:  # noqa: BLE001
+            outcome.set_exception(error)
+
     # The end of a process waits for threads of a pool, and for those of `threading` that are no daemons.
-    thread = threading.Thread(target=_run, args=(work, outcome), daemon=True)
-    thread.start()
+    threading.Thread(target=run, daemon=True).start()
     try:
         # Windows looks for signals only where a wait ends. After Ctrl-C in `join`, Python 3.11 takes a thread for
         # ended that is not, so the outcome is what counts.
@@ -160,13 +166,6 @@ def in_thread(work: Callable[[], Result]) -> Result:
             time.sleep(MOMENTARY)
         raise
     return outcome.result()
-
-
-def _run(work: Callable[[], Result], outcome: Future[Result]) -> None:
-    try:
-        outcome.set_result(work())
-    except BaseException as error:  # noqa: BLE001
-        outcome.set_exception(error)
 
 
 @contextmanager
