@@ -259,13 +259,7 @@ def keys_of(
         count_and_unit(every)  # raises where it is not a period
         periods = Periods(every, zone)
         reserved = (*reserved, "period")
-    names = [] if by is None else several(by)
-    # Only texts can be compared: pandas compares each value of a column.
-    for name in names:
-        if not isinstance(name, str):
-            raise LabError(
-                f"{caller}: by= cannot include {type(name).__name__}. {TAKES_NAMES}"
-            )
+    names = _names_in(by, caller)
     for name in names:
         if name == "created_at":
             hint = "Use every= to group by period."
@@ -291,3 +285,14 @@ def several(given: Any) -> list[Any]:
     if isinstance(given, str) or not isinstance(given, Iterable):
         return [given]
     return list(given)
+
+
+def _names_in(by: Any, caller: str) -> list[str]:
+    """Return what ``by=`` lists, all of it text, which can be compared: pandas compares each value of a column."""
+    names = [] if by is None else several(by)
+    for name in names:
+        if not isinstance(name, str):
+            raise LabError(
+                f"{caller}: by= cannot include {type(name).__name__}. {TAKES_NAMES}"
+            )
+    return names
