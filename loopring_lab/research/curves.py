@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from loopring_lab.arguments import parse_length
 from loopring_lab.engine.ask import ask_table, given
@@ -72,8 +73,8 @@ CROSSING = {
     "reason": pa.string(),
 }
 
-CELLS = """
--- orders of each cell; a row without a cell has how many fills count nowhere
+CELLS = f"""
+-- orders of each cell, and of each account, day and week in it; a row without a cell has how many fills count nowhere
 SELECT market, side, hour, fill_type, step,
     count(*) AS orders,
     fsum(cost) AS cost
@@ -82,10 +83,8 @@ GROUP BY ALL
 UNION ALL BY NAME
 SELECT count(*) AS left_out
 FROM takers
-WHERE NOT is_taken"""
-
-OF_CLUSTERS = f"""
--- the same of each account, day and week
+WHERE NOT is_taken
+UNION ALL BY NAME
 {by_cluster_sql(", ".join(CELL), "count(*) AS orders, fsum(cost) AS cost", "orders")}"""
 
 
@@ -170,23 +169,18 @@ def cost_curves(
     steps, tables = role_steps(fills)
     steps |= _order_steps(beside, kind, length)
     tables["worth"] = worth_by_day(fills)
-
-    def asked(last: str) -> pd.DataFrame:
-        question = question_of_prices(
-            caller, {**steps, "sums": last}, NEEDS, Keys(), reach=length
-        )
-        found = ask_table(question, fills, beside, **tables)
-        table: pd.DataFrame = found.to_pandas()
-        # Rows are in one order on all kinds of frames, so that a fit adds them up in the same one.
-        return table.sort_values(table.columns.tolist(), ignore_index=True)
-
-    found = asked(CELLS)
+    question = question_of_prices(
+        caller, {**steps, "sums": CELLS}, NEEDS, Keys(), reach=length
+    )
+    sums = ask_table(question, fills, beside, **tables)
+    is_part = pc.is_valid(sums["level"])
+    found = _sorted(sums.filter(pc.invert(is_part)))
     cells = _cells_with_curves(found)
     if cells.empty:
         return _answer(fills, pd.DataFrame(), CURVE)
     fit = CostFit(cells)
     # A venue without a curve has no band either.
-    parts = asked(OF_CLUSTERS)
+    parts = _sorted(sums.filter(is_part))
     errors_of = _errors(
         fit, parts[parts["fill_type"].isin(cells["fill_type"])], cluster
     )
@@ -342,6 +336,12 @@ FROM costs
 WHERE value > 0 AND isfinite(cost)
 GROUP BY market, side, fill_type, order_id"""),
     }
+
+
+def _sorted(sums: pa.Table) -> pd.DataFrame:
+    """Return sums in one order on all kinds of frames, so that a fit adds them up in the same one."""
+    table: pd.DataFrame = sums.to_pandas()
+    return table.sort_values([*CELL, "level", "cluster"], ignore_index=True)
 
 
 def _cells_with_curves(found: pd.DataFrame) -> pd.DataFrame:
