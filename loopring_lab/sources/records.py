@@ -34,7 +34,6 @@ from loopring_lab.interactive.preview import Line, Sheet
 from loopring_lab.protocol.eddsa import L2Key, recover_l2_key
 from loopring_lab.protocol.fields import parse_coordinate
 from loopring_lab.redaction import SecretBytes, SecretText, hide, hide_pasted, shielded
-from loopring_lab.tables.listings import to_utc
 
 # The states of a key update, as the relayer's contract names them.
 RECEIVED = "received"
@@ -304,7 +303,7 @@ def read_outside_prices(
     # Rows of one time stay in the order of their markets. Sorting numbers takes a third of what sorting a frame does.
     all_times = np.concatenate(times)
     in_order = np.argsort(all_times, kind="stable")
-    market_of_row = np.repeat(np.arange(len(names)), lengths)[in_order]
+    market_of_row = np.repeat(np.arange(len(names), dtype=np.int16), lengths)[in_order]
     bases = list(markets.loc[names, "base"])
     quotes = list(markets.loc[names, "quote"])
     columns = {}
@@ -321,7 +320,7 @@ def read_outside_prices(
     amounts = with_scale(whole, pa.decimal128(38, 12))
     return pd.DataFrame(
         {
-            "created_at": to_utc(pd.Series(all_times[in_order])),
+            "created_at": pd.Series(all_times[in_order]).astype("datetime64[ms, UTC]"),
             **columns,
             "price": as_series(amounts.cast(AMOUNT_TYPE, safe=False)),
         }
