@@ -198,12 +198,13 @@ class Keys:
         if self.periods is not None:
             lines.append(f"{self.periods.start()} AS {aliases['period']}")
         for name in self.of_frame:
-            # Adding 0 makes -0.0 and 0.0 one group.
-            is_float = types[name] in ("FLOAT", "DOUBLE")
-            source = f"{quoted(name)} + 0" if is_float else quoted(name)
-            if types[name] == WHOLE_NUMBER:
-                source = f"{source}::DECIMAL(38, 0)"
-            if types[name] == ANY_TEXT:
+            source = quoted(name)
+            kind = types[name]
+            if kind in ("FLOAT", "DOUBLE"):
+                source += " + 0"  # makes -0.0 and 0.0 one group
+            if kind == WHOLE_NUMBER:
+                source += "::DECIMAL(38, 0)"
+            if kind == ANY_TEXT:
                 source = hash_sql(source)
             lines.append(f"{source} AS {aliases[name]}")
         return lines
@@ -226,7 +227,7 @@ class Keys:
         prefix = f"{table}." if table else ""
         terms = [prefix + EVERYTHING]
         for key, name in zip(self.aliases, self.names, strict=True):
-            alias = prefix + key
+            term = prefix + key
             values = self.order.get(name)
             if values:
                 # DuckDB reads each text as a value of the key's own type.
@@ -234,9 +235,8 @@ class Keys:
                     f"WHEN {literal(str(value))} THEN {place}"
                     for place, value in enumerate(values)
                 )
-                terms.append(f"CASE {alias} {places} END NULLS LAST")
-            else:
-                terms.append(f"{alias} NULLS LAST")
+                term = f"CASE {term} {places} END"
+            terms.append(f"{term} NULLS LAST")
         terms += [f"{name} NULLS LAST" for name in others]
         return f"ORDER BY {', '.join(terms)}"
 

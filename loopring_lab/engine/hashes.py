@@ -23,11 +23,8 @@ def hash_sql(column: str) -> str:
 
 def only_hashes(column: pa.ChunkedArray) -> pa.ChunkedArray:
     """Return a column of order hashes, null for what is none."""
-    found = [
-        known_hashes(chunk.slice(begin, SLICE))
-        for chunk in column.chunks
-        for begin in range(0, len(chunk), SLICE)
-    ]
+    slices = pa.table({"hashes": column}).to_batches(SLICE)
+    found = [known_hashes(one["hashes"]) for one in slices]
     return pa.chunked_array(found, pa.string())
 
 
