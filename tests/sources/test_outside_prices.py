@@ -210,3 +210,16 @@ def test_prices_that_are_none_are_refused(world, trades, body):
             UnexpectedAnswer, match="outsidePrices: expected numbers of 64 bits from 0"
         ):
             client.outside_prices(trades.head(1))
+
+
+def test_prices_of_markets_at_different_times_are_refused(world, trades):
+    def script(number, request):
+        begin = START + number * MINUTE
+        body = struct.pack("<3q", begin, MINUTE, 1)
+        return served(world, body, synthetic=True)(number, request)
+
+    assert trades["market"].nunique() > 1
+    with scripted(script) as server:
+        client = client_at(server.base_url)
+        with pytest.raises(UnexpectedAnswer, match="expected the same times"):
+            client.outside_prices(trades)
