@@ -103,8 +103,11 @@ class Periods:
         """Return the starts of all periods from a start to before a moment, as a list in SQL."""
         zone = UTC if self._keep_length else self.zone
         shown = _clock(first, zone)
-        # A start that a clock leaves out, such as a midnight, is shown as an hour later.
-        if not self._keep_length:
+        # A start that a clock leaves out, such as a midnight, is shown as an hour later. Days may be counted from any
+        # day, as those of a figure are, so that not every start is one that `start` gives.
+        if self._of_days:
+            shown = f"date_trunc('day', {shown})"
+        elif not self._keep_length:
             shown = self._begun(shown)
         listed = f"range({shown}, {_clock(last, zone)}, {self.length})"
         return f"list_transform({listed}, lambda start: {_moment('start', zone)})"
@@ -120,6 +123,11 @@ class Periods:
     def _keep_length(self) -> bool:
         count, unit = count_and_unit(self.every)
         return unit in FIXED and count * FIXED[unit] <= HOUR
+
+    @property
+    def _of_days(self) -> bool:
+        _, unit = count_and_unit(self.every)
+        return FIXED.get(unit, DAY) >= DAY
 
 
 def _clock(moment: str, zone: str) -> str:
