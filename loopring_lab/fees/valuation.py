@@ -133,7 +133,9 @@ def in_token(
         "numbered": NUMBERED,
         "spans": spans_sql(with_prices=False, trades="numbered"),
         "known_prices": Prices(KNOWN_PRICES.format(source=source)),
-        "fills": Spanned(with_spans_sql("numbered")),
+        "fills": Spanned(
+            f"-- with the moments of the first and the last fill of their order\n{with_spans_sql('numbered')}"
+        ),
         "orders": ORDERS,
         "conversions": CONVERSIONS.format(before=before_sql(beside)),
         "before": asof_sql("conversions", "last", "base", "quote"),
