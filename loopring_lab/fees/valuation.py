@@ -36,9 +36,9 @@ from loopring_lab.errors import LabError, did_you_mean
 CALLER = "lab.fees.in_token"
 # The level at which `within_bps` holds.
 LEVEL = 0.95
-# Ages are in units of so many milliseconds, about an hour: an archive finds medians by counting tenths. A power of 2
-# loses no digit.
-AGES = 1 << 22
+# Ages are in units of so many milliseconds: an archive finds medians by counting tenths, of which there should be few,
+# and few ages in one. A power of 2 loses no digit.
+AGES = 1 << 14
 PRICE_COLUMNS = ("created_at", "base", "quote", "price")
 SUMMED = (
     "fills",

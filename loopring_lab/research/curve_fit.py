@@ -60,14 +60,15 @@ class CostFit:
     def jackknife(self, parts: pd.DataFrame) -> np.ndarray:
         """Return the covariance of the coefficients by leaving out each cluster (CRV3), see `engine.clusters`.
 
-        `parts` are the cells of each ``cluster``, with ``orders`` and the sum ``cost``.
+        `parts` are the cells of each ``cluster``, by their ``place`` among those of the fit, with ``orders`` and the
+        sum ``cost``.
         """
         whole = self._rows.T @ (self._rows * self._orders[:, None])
         kept = np.diag(KEPT * np.diag(whole))
-        numbered = self.cells[list(CELL)].assign(place=range(len(self.cells)))
-        placed = parts.merge(numbered, on=list(CELL))
+        # One order of rows has one sum.
+        in_order = parts.sort_values(["cluster", "place"])
         moved = []
-        for _, own in placed.groupby("cluster"):
+        for _, own in in_order.groupby("cluster"):
             cells = own["place"].to_numpy()
             rows = self._rows[cells]
             orders = own["orders"].to_numpy(np.float64)

@@ -75,7 +75,7 @@ CROSSING = {
 
 CELLS = f"""
 -- orders of each cell, and of each account, day and week in it; a row without a cell has how many fills count nowhere
-SELECT market, side, hour, fill_type, step,
+SELECT cell, {", ".join(CELL)},
     count(*) AS orders,
     fsum(cost) AS cost
 FROM orders
@@ -85,7 +85,10 @@ SELECT count(*) AS left_out
 FROM takers
 WHERE NOT is_taken
 UNION ALL BY NAME
-{by_cluster_sql(", ".join(CELL), "count(*) AS orders, fsum(cost) AS cost", "orders")}"""
+{by_cluster_sql("cell", "count(*) AS orders, fsum(cost) AS cost", "orders")}"""
+
+# What is read of a cluster in a cell.
+OF_PARTS = ["cell", "level", "cluster", "orders", "cost"]
 
 
 def cost_curves(
@@ -174,16 +177,13 @@ def cost_curves(
     )
     sums = ask_table(question, fills, beside, **tables)
     is_part = pc.is_valid(sums["level"])
-    found = _sorted(sums.filter(pc.invert(is_part)))
+    found = sums.filter(pc.invert(is_part)).to_pandas()
     cells = _cells_with_curves(found)
     if cells.empty:
         return _answer(fills, pd.DataFrame(), CURVE)
     fit = CostFit(cells)
     # A venue without a curve has no band either.
-    parts = _sorted(sums.filter(is_part))
-    errors_of = _errors(
-        fit, parts[parts["fill_type"].isin(cells["fill_type"])], cluster
-    )
+    errors_of = _errors(fit, sums.select(OF_PARTS).filter(is_part), cluster)
     about = {
         "quote": _unit_of(tables["worth"]),
         "reference": kind,
@@ -331,6 +331,7 @@ SELECT market, side, fill_type,
     {clusters_sql("min(account_id)", "order_id", "min(ms)")},
     min(ms) // {HOUR} % 24 AS hour,
     round({STEPS} * ln(fsum(value)))::BIGINT AS step,
+    (hash({", ".join(CELL)}) >> 1)::BIGINT AS cell,
     fsum(value * cost) / fsum(value) AS cost
 FROM costs
 WHERE value > 0 AND isfinite(cost)
@@ -338,28 +339,28 @@ GROUP BY market, side, fill_type, order_id"""),
     }
 
 
-def _sorted(sums: pa.Table) -> pd.DataFrame:
-    """Return sums in one order on all kinds of frames, so that a fit adds them up in the same one."""
-    table: pd.DataFrame = sums.to_pandas()
-    return table.sort_values([*CELL, "level", "cluster"], ignore_index=True)
-
-
 def _cells_with_curves(found: pd.DataFrame) -> pd.DataFrame:
-    """Return the cells of venues with enough orders."""
+    """Return the cells of venues with enough orders, in one order on all kinds of frames: a fit adds them up in it."""
     cells = found[found["step"].notna()].astype(
         {"step": int, "hour": int, "orders": int}
     )
     orders = cells.groupby("fill_type")["orders"].transform("sum")
-    return cells[orders >= FEWEST].reset_index(drop=True)
+    return cells[orders >= FEWEST].sort_values(list(CELL), ignore_index=True)
 
 
 def _errors(
-    fit: CostFit, parts: pd.DataFrame, cluster: str | None
+    fit: CostFit, sums: pa.Table, cluster: str | None
 ) -> list[tuple[str, int, int, np.ndarray]]:
-    """Return the levels with enough clusters.
+    """Return the levels with enough clusters, from the sums of each cluster in each cell.
 
     Each has the number of clusters at the venue with fewer, the degrees of freedom, and the covariance.
     """
+    # These are nearly as many as orders.
+    parts = sums.to_pandas(strings_to_categorical=True)
+    parts["place"] = pd.Index(fit.cells["cell"]).get_indexer(parts.pop("cell"))
+    # Cells of a venue without a curve are not among those of the fit.
+    parts = parts[parts["place"] >= 0]
+    parts["fill_type"] = fit.cells["fill_type"].to_numpy()[parts["place"]]
     numbers = parts.groupby(["level", "fill_type"])["cluster"].nunique()
     fewest = numbers.groupby("level").min()
     of_level = dict(list(parts.groupby("level")))
