@@ -1,8 +1,8 @@
 """A large archive of trades from blocks, generated as arrays straight into its file: any number of rows.
 
-Both sides of most fills on twenty markets, over two years or as many days as asked for: orders with one or several fills, some in the same
-millisecond, a few that rest for days, and fees in steps that are truncated as the exchange does. Equal seeds
-give equal rows. Run: python benchmarks/large_archive.py FILE ROWS [DAYS]
+Both sides of most fills on twenty markets, over two years or as many days as asked for: orders with one or several
+fills, some in the same millisecond, a few that rest for days, and fees in steps that are truncated as the exchange
+does. Equal seeds give equal rows. Run: python benchmarks/large_archive.py FILE ROWS [DAYS]
 
 Ten times the rows over ten times the days are as busy, and answers are of ten times the fills. Over the same days they
 are not: how many fills have another within a minute, and so a reference, grows faster than their number.

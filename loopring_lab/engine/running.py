@@ -267,11 +267,11 @@ SELECT DISTINCT market, unnest([span - 1, span, span + 1]) AS span
 FROM (SELECT market, {_span_sql("ms", length)} AS span FROM filled)"""
     steps = {**question.steps, "crossed": spans}
     make("crossed", replace(question, steps=steps), dict(types))
-    is_near = f"(market::VARCHAR, {span}) IN (FROM crossed)"
+    is_near = f"market IS NULL OR (market::VARCHAR, {span}) IN (FROM crossed)"
     if question.reach is None:
-        # Among prices of any time may be those of other markets.
+        # Fees are converted in other markets than that of the fill, by prices that need not name them.
         is_near = f"{span} IN (SELECT span FROM crossed)"
-    near = f"created_at IS NULL OR market IS NULL OR {is_near}"
+    near = f"created_at IS NULL OR {is_near}"
     yield _only(_with_ends(question, "FROM hour_ends"), near, is_crossing)
 
 
@@ -296,13 +296,15 @@ GROUP BY keys, {_span_sql(f"(moment >> {PLACE_BITS})", HOUR)}"""
         f"created_at >= {begin} AND created_at < {end}"
         for begin, end in pairwise(begins)
     ]
-    # Prices may be older and newer than all trades.
-    near += [f"created_at < {begins[0]}", f"created_at >= {begins[-1]}"]
+    are_given = PRICES in types
+    if are_given:
+        # They may be older and newer than all trades.
+        near += [f"created_at < {begins[0]}", f"created_at >= {begins[-1]}"]
     how = CREATE
     for condition in near:
         of_slice = replace(question, steps=steps, only_prices=f"WHERE {condition}")
-        if PRICES not in types:
-            # Else trades are not cut, of whose markets prices are.
+        if not are_given:
+            # Given prices are those of the markets of all trades, so that trades are not cut where there are any.
             of_slice = replace(of_slice, only=f"WHERE {condition}")
         make("hour_ends", of_slice, dict(types), how)
         how = "INSERT INTO {}"

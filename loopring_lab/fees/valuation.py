@@ -36,8 +36,8 @@ from loopring_lab.errors import LabError, did_you_mean
 CALLER = "lab.fees.in_token"
 # The level at which `within_bps` holds.
 LEVEL = 0.95
-# Ages are in units of so many milliseconds: an archive finds medians by counting tenths, of which there should be few,
-# and few ages in one. A power of 2 loses no digit.
+# Ages are in units of so many milliseconds, as an archive finds medians by counting tenths: those of this unit are few,
+# and so are the ages in each. A power of 2 loses no digit.
 AGES = 1 << 14
 PRICE_COLUMNS = ("created_at", "base", "quote", "price")
 SUMMED = (
@@ -289,8 +289,8 @@ FROM {source}
 WHERE price > 0 AND moment IS NOT NULL AND base <> quote
 GROUP BY ALL"""
 NUMBERED = Streamed("""
--- fills with a number of their order; those of unknown orders stand for themselves, and no price is before or after
--- those of unknown times
+-- fills with a number of their order: those of unknown orders are one at each moment, and all of unknown times are one,
+-- which no price is before or after
 SELECT * REPLACE (coalesce(CASE WHEN moment IS NOT NULL THEN order_id END, hash(moment)) AS order_id)
 FROM trades""")
 ORDERS = """
@@ -337,7 +337,7 @@ GROUP BY ALL"""
 
 
 def _valued_sql(limit: int | None) -> str:
-    """Return the step of fills with the value of their fee, beside columns that are `kept`."""
+    """Return the step of fills with the value of their fee, where its oldest price is no older than so many ms."""
     is_fresh = (
         "ms IS NOT NULL" if limit is None else f"ms - epoch_ms(price_time) <= {limit}"
     )

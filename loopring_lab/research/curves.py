@@ -176,18 +176,18 @@ def cost_curves(
         caller, {**steps, "sums": CELLS}, NEEDS, Keys(), reach=length
     )
     sums = ask_table(question, fills, beside, **tables)
-    is_part = pc.is_valid(sums["level"])
-    found = sums.filter(pc.invert(is_part)).to_pandas()
-    cells = _cells_with_curves(found)
+    cells = _cells_with_curves(sums.filter(pc.is_valid(sums["step"])))
     if cells.empty:
         return _answer(fills, pd.DataFrame(), CURVE)
     fit = CostFit(cells)
     # A venue without a curve has no band either.
-    errors_of = _errors(fit, sums.select(OF_PARTS).filter(is_part), cluster)
+    errors_of = _errors(
+        fit, sums.select(OF_PARTS).filter(pc.is_valid(sums["level"])), cluster
+    )
     about = {
         "quote": _unit_of(tables["worth"]),
         "reference": kind,
-        LEFT_OUT: found["left_out"].max(),
+        LEFT_OUT: pc.sum(sums["left_out"]).as_py(),
     }
     drawn = []
     for venue, sizes, design, orders in _curves(fit, cells):
@@ -331,7 +331,7 @@ SELECT market, side, fill_type,
     {clusters_sql("min(account_id)", "order_id", "min(ms)")},
     min(ms) // {HOUR} % 24 AS hour,
     round({STEPS} * ln(fsum(value)))::BIGINT AS step,
-    (hash({", ".join(CELL)}) >> 1)::BIGINT AS cell,
+    (hash({", ".join(CELL)}) >> 1)::BIGINT AS cell,  -- 63 bits are a number of NumPy
     fsum(value * cost) / fsum(value) AS cost
 FROM costs
 WHERE value > 0 AND isfinite(cost)
@@ -339,11 +339,9 @@ GROUP BY market, side, fill_type, order_id"""),
     }
 
 
-def _cells_with_curves(found: pd.DataFrame) -> pd.DataFrame:
+def _cells_with_curves(sums: pa.Table) -> pd.DataFrame:
     """Return the cells of venues with enough orders, in one order on all kinds of frames: a fit adds them up in it."""
-    cells = found[found["step"].notna()].astype(
-        {"step": int, "hour": int, "orders": int}
-    )
+    cells: pd.DataFrame = sums.to_pandas()
     orders = cells.groupby("fill_type")["orders"].transform("sum")
     return cells[orders >= FEWEST].sort_values(list(CELL), ignore_index=True)
 

@@ -294,7 +294,12 @@ def read_outside_prices(
     times = first + every * np.arange(len(sent[0]) - 2)
     for one in sent:
         if len(one) != len(sent[0]) or tuple(one[:2]) != (first, every):
-            _refuse("outsidePrices", "the same times for each market", one)
+            raise UnexpectedAnswer(
+                "outsidePrices",
+                expected="the same times for each market",
+                got="others",
+                hint=_HINT,
+            )
     # Rows are in the order of time, those of one time in that of their markets.
     in_order = np.array([one[2:] for one in sent]).T.ravel()
     market_of_row = np.tile(np.arange(len(sent), dtype=np.int16), len(times))

@@ -37,6 +37,9 @@ QUESTIONS: dict[str, Ask] = {
     "along a path": lambda trades, _, near: lab.fees.in_token(
         trades, "USDT", by="market", tolerance=near
     ),
+    "along a path of given prices": lambda trades, _, near: lab.fees.in_token(
+        trades, "USDT", trades, by="market", tolerance=near
+    ),
     "venues": lambda trades, prices, _: lab.fills.compare_venues(
         trades, prices, match="market"
     ),
@@ -66,7 +69,12 @@ def check(name: str, near: str | None, seed: int, rows: int, monkeypatch: Any) -
 
 @pytest.mark.parametrize(
     ("name", "near"),
-    [("next", "1h"), ("along a path", None), thorough("two in a row", "1h")],
+    [
+        ("next", "1h"),
+        ("along a path", None),
+        ("along a path of given prices", "1h"),
+        thorough("two in a row", "1h"),
+    ],
 )
 def test_slices_of_time_have_the_answers_of_all_rows(name, near, monkeypatch):
     assert over_hours(1).groupby("order_hash")["created_at"].nunique().max() > 5
