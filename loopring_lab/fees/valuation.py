@@ -294,10 +294,13 @@ NUMBERED = Streamed("""
 SELECT * REPLACE (coalesce(CASE WHEN moment IS NOT NULL THEN order_id END, hash(moment)) AS order_id)
 FROM trades""")
 ORDERS = """
--- orders and the token of their fees
-SELECT DISTINCT order_id AS number, fee_token, first_fill, last_fill
+-- orders and the token of their fees; of one that pays in several, as no order does, those in each are by themselves
+SELECT order_id AS number, fee_token,
+    min(moment) AS first_fill,
+    max(moment) AS last_fill
 FROM fills
-WHERE first_fill IS NOT NULL"""
+WHERE moment IS NOT NULL
+GROUP BY ALL"""
 CONVERSIONS = """
 -- each order in each market that its fee token is converted in, to be looked up before its first fill
 SELECT number, last_fill, path, base, quote, power,
