@@ -1,5 +1,6 @@
 """A frame of trades with amounts, the same with floats, and what operations on both give, as numbers."""
 
+import contextlib
 import copy
 import importlib
 import io
@@ -125,15 +126,14 @@ def back(frame: pd.DataFrame, kind: str, path: Path) -> pd.DataFrame:
 
 
 def sql(frame: pd.DataFrame):
-    connection = sqlite3.connect(":memory:")
     plain = frame.astype({"created_at": str, "trade_id": int, "account_id": int})
-    plain.to_sql("trades", connection, index=False)
-    found = pd.read_sql(
-        "select sum(fee) as fees, max(notional) as most, typeof(fee) as kind from trades",
-        connection,
-    )
-    connection.close()
-    return found
+    # Left open by an error, a connection warns when garbage is searched for, in another test.
+    with contextlib.closing(sqlite3.connect(":memory:")) as connection:
+        plain.to_sql("trades", connection, index=False)
+        return pd.read_sql(
+            "select sum(fee) as fees, max(notional) as most, typeof(fee) as kind from trades",
+            connection,
+        )
 
 
 def excel(frame: pd.DataFrame, path: Path) -> pd.DataFrame:
