@@ -345,8 +345,9 @@ def compare_by(
         **_difference_steps(keys, kind, intervals, cluster, sum(map(len, costs))),
     }
     needs = (*ROLE_COLUMNS, "quote", "size", "price", "notional", "fee_bps")
-    reach = max(OLDEST_BEFORE, horizon)
-    question = question_of_prices(caller, steps, needs, asked_by, reach=reach)
+    question = question_of_prices(
+        caller, steps, needs, asked_by, reach=OLDEST_BEFORE, later=horizon
+    )
     tables["worth"] = worth_by_day(trades)
     return ask_table(question, trades, prices, **tables)
 

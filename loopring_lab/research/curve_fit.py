@@ -65,7 +65,7 @@ class CostFit:
         """
         whole = self._rows.T @ (self._rows * self._orders[:, None])
         kept = np.diag(KEPT * np.diag(whole))
-        # One order of rows has one sum.
+        # Rows come in any order, and a sum of floats has its last digits from theirs.
         in_order = parts.sort_values(["cluster", "place"])
         moved = []
         for _, own in in_order.groupby("cluster"):

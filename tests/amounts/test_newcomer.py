@@ -7,7 +7,7 @@ import matplotlib.pyplot as plt
 import pytest
 from support.amount_trades import as_numbers, differences, names, packages
 from support.newcomer import OPERATIONS
-from support.optional import thorough
+from support.optional import often
 
 # On the page "pandas with exact amounts", with what to write instead.
 RAISES = {
@@ -90,19 +90,18 @@ SLOW = (
 FAST = {"fee.plot()", "plt.plot(t['created_at'], fee)"}
 
 
-def is_slow(operation):
-    return operation not in FAST and any(name in operation for name in SLOW)
-
-
-def fast_first(operations):
-    """Return operations, the slow ones as variants that are tested after the others."""
-    return [thorough(one) if is_slow(one) else one for one in operations]
+def quick(operations):
+    return [
+        one
+        for one in operations
+        if one in FAST or not any(name in one for name in SLOW)
+    ]
 
 
 WORKING = [one for one in OPERATIONS if one not in {*RAISES, *ON_FLOATS_TOO}]
 
 
-@pytest.mark.parametrize("operation", fast_first(WORKING))
+@pytest.mark.parametrize("operation", often(quick(WORKING), WORKING))
 def test_amounts_do_what_floats_do(operation, exact, floats):
     ours, our_warnings = run(operation, exact)
     theirs, their_warnings = run(operation, floats)
@@ -110,7 +109,7 @@ def test_amounts_do_what_floats_do(operation, exact, floats):
     assert our_warnings <= their_warnings
 
 
-@pytest.mark.parametrize("operation", fast_first(RAISES))
+@pytest.mark.parametrize("operation", often(quick(RAISES), RAISES))
 def test_what_raises_has_its_reason_on_the_page(operation, exact, floats):
     page = Path(__file__).parents[2] / "docs" / "how-to" / "exact-amounts.md"
     assert RAISES[operation] in page.read_text(encoding="utf-8")
