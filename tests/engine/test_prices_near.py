@@ -99,12 +99,8 @@ def test_an_hour_that_is_near_one_fill_and_far_from_another_is_read_once():
     """Before the second fill only the first hour has a price, and the first fill is in it."""
     trades = fills(HOUR / 2, 3 * DAY)
     read = prices_near(RARE, given(trades, "here"))
-    assert read.to_pandas()["created_at"].sort_values().tolist() == [
-        START,
-        START + 3 * DAY - HOUR,
-        START + 3 * DAY - HOUR / 2,
-        START + 3 * DAY + HOUR / 2,
-    ]
+    read_at = read.to_pandas()["created_at"].sort_values()
+    assert read_at.tolist() == [START, START + 3 * DAY + HOUR / 2]
 
 
 @pytest.mark.parametrize(
