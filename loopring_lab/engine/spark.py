@@ -8,14 +8,12 @@ a setting, it returns sums and products with fewer places, silently.
 from __future__ import annotations
 
 import re
-import shutil
 import subprocess
 import sys
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -29,14 +27,13 @@ from loopring_lab.errors import AmountError, LabError
 OVERALL = ("weights", "means", "answer")
 # Steps of a market with few rows, which are brought here.
 GATHERED = ("quotes", "sums", "spreads", "pairs")
-
-Work = Callable[[Arrow, Asked], pa.Table]
-"""What a worker does with the trades of some markets, where it is asked a question about these."""
-
 # Names of what rows are dealt out as: trades, and prices from outside the exchange.
 DEALT_OUT = ("dealt_trades", "dealt_prices")
-# Python on a worker runs this before it is asked anything: it needs this package, and the same version of Python.
-TRIED = "import sys, loopring_lab.engine.spark; print(*sys.version_info[:2])"
+VERSION = "{}.{}".format(*sys.version_info)
+# A worker needs this package, and the same version of Python.
+TRIED = (
+    f"import sys, loopring_lab.engine.spark as s; sys.exit(s.VERSION != {VERSION!r})"
+)
 
 
 class Spark(Given[Any]):
@@ -46,25 +43,19 @@ class Spark(Given[Any]):
 
     def groups(self, asked: Asked) -> pa.Table:
         question = asked.question
-        asked = self._on_spark(asked)
         tables = dict(asked.tables)
+        asked = replace(self._on_spark(asked), tables=tables)
         for name, text in question.all_steps().items():
             if name in OVERALL:
                 tables[name] = running.run(text, question.caller, **tables)
             elif name in GATHERED:
-                known = {
-                    step: table
-                    for step, table in tables.items()
-                    if step in (*asked.tables, *OVERALL)
-                }
-                rows = self._on_workers(replace(asked, tables=known), _up_to(name))
-                tables[name] = _gathered(rows)
+                tables[name] = _gathered(self._on_workers(asked, name))
             elif name == "medians":
                 tables[name] = self._medians(asked)
         return running.named(tables["answer"], question.keys)
 
     def rows(self, asked: Asked) -> Any:
-        return self._on_workers(self._on_spark(asked), Arrow.rows)
+        return self._on_workers(self._on_spark(asked))
 
     def like(self, table: pa.Table) -> Any:
         # Spark loses rows of tables whose columns are cut into differing chunks.
@@ -94,12 +85,15 @@ class Spark(Given[Any]):
 
         names = asked.question.medians
         keys = [EVERYTHING, *asked.question.keys.aliases]
-        rows = self._on_workers(asked, _up_to("rows", *keys, *names))
+        rows = self._on_workers(asked, "rows", *keys, *names)
         middles = [functions.median(name).alias(name) for name in names]
         return _gathered(rows.groupBy(*keys).agg(*middles))
 
-    def _on_workers(self, asked: Asked, work: Work) -> Any:
-        """Do work on the trades of each task; DuckDB itself says which columns come out."""
+    def _on_workers(self, asked: Asked, last: str = "", *columns: str) -> Any:
+        """Ask workers about the trades of each task, by row or up to the `last` step, by default all its columns.
+
+        DuckDB itself says which columns come out.
+        """
         from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 
         # Workers get what these functions hold, so that no frame of Spark may be among it.
@@ -108,9 +102,11 @@ class Spark(Given[Any]):
         tables = asked.tables
 
         def answer(part: pa.Table, part_prices: pa.Table | None = None) -> pa.Table:
+            trades = Arrow(part, caller)
             prices = None if part_prices is None else Arrow(part_prices, caller)
             here = Asked(question, prices, tables)
-            return _for_spark(work(Arrow(part, caller), here))
+            found = trades.up_to(here, last) if last else trades.rows(here)
+            return _for_spark(found.select(columns or found.column_names))
 
         def answers(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             # Spark has tasks without rows, too.
@@ -165,41 +161,20 @@ def _check_python(session: Any) -> None:
     context = getattr(session, "sparkContext", None)
     if context is None or not context.master.startswith("local"):
         return
-    reason = _trouble_with(context.pythonExec)
-    if reason:
+    if not _can_answer(context.pythonExec):
         raise LabError(
-            f"Spark's workers would run {context.pythonExec!r}, {reason}. Stop the Spark session, set "
-            f"os.environ['PYSPARK_PYTHON'] = {sys.executable!r}, and start it again."
+            f"Spark's workers would run {context.pythonExec!r}, which is not Python {VERSION} with loopring_lab. Stop "
+            f"the Spark session, set os.environ['PYSPARK_PYTHON'] = {sys.executable!r}, and start it again."
         )
 
 
 @cache
-def _trouble_with(python: str) -> str:
-    """Say why a Python cannot answer questions; empty where it can."""
-    found = shutil.which(python)
-    if found is None:
-        return "which is not there"
-    if Path(found).absolute().parent == Path(sys.executable).absolute().parent:
-        return ""
-    ran = subprocess.run(
-        [found, "-c", TRIED], capture_output=True, text=True, check=False
-    )
-    if ran.returncode:
-        return "which cannot import loopring_lab"
-    version = "{}.{}".format(*sys.version_info)
-    if ran.stdout.split() != version.split("."):
-        return f"which is not Python {version} as here"
-    return ""
-
-
-def _up_to(name: str, *columns: str) -> Work:
-    """Return work that ends with a step of a market; `columns` are all of it by default."""
-
-    def work(trades: Arrow, asked: Asked) -> pa.Table:
-        found = trades.up_to(asked, name)
-        return found.select(columns or found.column_names)
-
-    return work
+def _can_answer(python: str) -> bool:
+    try:
+        ran = subprocess.run([python, "-c", TRIED], capture_output=True, check=False)
+    except OSError:
+        return False
+    return ran.returncode == 0
 
 
 def _gathered(frame: Any) -> pa.Table:
@@ -229,4 +204,4 @@ def _for_spark(table: pa.Table) -> pa.Table:
             table = frames.replaced(
                 table, entry.name, column.cast(pa.timestamp("us", "UTC"))
             )
-    return table.combine_chunks()
+    return table

@@ -13,11 +13,10 @@ from loopring_lab.errors import LabError
 pytestmark = pytest.mark.thorough
 
 VERSION = "{}.{}".format(*sys.version_info)
-# What another Python says when it is asked for this package and its version, and what is said of it.
 PYTHONS = {
-    "not there": (None, "which is not there"),
-    "without the package": ("exit 1", "which cannot import loopring_lab"),
-    "another version": ("echo 3 9", f"which is not Python {VERSION} as here"),
+    "not there": None,
+    "without the package": f'exec {sys.executable} -I -S -c "$2"',
+    "another version": f'exec {sys.executable} -c "import sys; sys.version_info = (3, 10, 1); $2"',
 }
 
 
@@ -26,10 +25,10 @@ def test_a_python_that_cannot_answer_is_named_with_the_one_that_can(
     tmp_path, monkeypatch, case
 ):
     """Without PYSPARK_PYTHON, workers run the first python3 of the PATH, and die one by one where that is another."""
-    says, reason = PYTHONS[case]
+    script = PYTHONS[case]
     python = tmp_path / "python3"
-    if says is not None:
-        python.write_text(f"#!/bin/sh\n{says}\n", encoding="utf-8")
+    if script is not None:
+        python.write_text(f"#!/bin/sh\n{script}\n", encoding="utf-8")
         python.chmod(0o755)
     trades = on("spark", drawn(1))
     context = spark_session().sparkContext
@@ -37,6 +36,7 @@ def test_a_python_that_cannot_answer_is_named_with_the_one_that_can(
         patched.setattr(context, "pythonExec", str(python))
         with pytest.raises(LabError) as refused:
             lab.fees.summary(trades, by="market")
+    reason = f"which is not Python {VERSION} with loopring_lab"
     assert f"would run {str(python)!r}, {reason}" in str(refused.value)
     assert f"os.environ['PYSPARK_PYTHON'] = {sys.executable!r}" in str(refused.value)
 
