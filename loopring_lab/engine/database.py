@@ -44,9 +44,8 @@ HEADER = 4096
 HEADERS = 3 * HEADER
 MARK = b"DUCK"
 MARK_PLACE = 8
-# Logs that DuckDB makes beside a file, and its folder for what does not fit into memory.
+# Logs that DuckDB makes beside a file.
 LOGS = (".wal", ".wal.checkpoint", ".wal.recovery")
-BESIDE = (*LOGS, ".tmp")
 # The beginning of a log: it names itself, its version, the 16 bytes of the file's identity and the number of the file's
 # checkpoint, the last two in varints. DuckDB compares them with the file, but takes any other beginning for no log.
 LOG_START = b"\x64\x00\x62\x65\x00\x02\x66\x00\x10"
@@ -90,20 +89,15 @@ CREATE TABLE held.source (
 UPDATE_SOURCE = "UPDATE held.main.source SET synthetic = ?, exchange = ?, chain_id = ?"
 ADD_SOURCE = "INSERT INTO held.main.source VALUES (?, ?, ?, ?, ?, ?)"
 # DuckDB's own functions that list what is in a catalogue, also those of later versions: all that name a database.
+# Columns and constraints are in the statement that makes their table.
 LISTS = """
 SELECT function_name
 FROM duckdb_functions()
 WHERE function_name LIKE 'duckdb%' AND function_type = 'table' AND len(parameters) = 0
-ORDER BY ALL
+    AND function_name NOT IN ('duckdb_columns', 'duckdb_constraints')
 """
-# Facts of a column, of a constraint, of a view and of a schema that count, besides names. DuckDB prints the view of the
-# file and that of the schema alike.
-COMPARED = {
-    "duckdb_columns": ("column_index", "data_type", "is_nullable", "column_default", "is_generated"),
-    "duckdb_constraints": ("constraint_type", "expression", "constraint_column_names"),
-    "duckdb_views": ("sql",),
-    "duckdb_schemas": ("parent_schema",),
-}  # fmt: skip
+# Facts that count besides names. DuckDB prints a statement of the file and that of the schema alike.
+COMPARED = ("sql", "parent_schema")
 # The name of the folder of a copy that is not finished begins with this.
 UNFINISHED = "loopring-lab-copy-"
 # Rows copied at once; those of a block store take some 20 KB each.
@@ -168,11 +162,10 @@ class NothingStored(NotAnArchive):
 class Entry(NamedTuple):
     """One thing in the catalogue of a file."""
 
-    kind: str  # such as column
+    kind: str  # such as table
     schema: str
-    owner: str  # the table that it belongs to, or its own name
     name: str
-    facts: tuple[str, ...]
+    facts: str
 
 
 class _InUse(ArchiveError):
@@ -343,7 +336,7 @@ class StoredFile:
     def copy(self, path: str | os.PathLike[str]) -> None:
         """Write what the tables hold into a new file; nobody can write meanwhile."""
         target = StoredFile(path, self.kind)
-        for suffix in ("", *BESIDE):
+        for suffix in ("", *LOGS):
             if os.path.lexists(f"{target.path}{suffix}"):
                 raise LabError(
                     f"{target.shown}{suffix}: is there already. Give a file that does not exist yet."
@@ -382,12 +375,11 @@ class StoredFile:
         connection: DuckDBPyConnection,
         conditions: Mapping[str, str],
     ) -> None:
-        tables = {
-            entry.name for entry in _expected(self.kind.schema) if entry.kind == "table"
-        }
+        tables = _tables(_expected(self.kind.schema))
+        names = {entry.name for entry in tables}
         with target.writing(bound_source(connection)) as new:
             # The source was written with the schema.
-            for name in sorted(tables - {"source"}):
+            for name in sorted(names - {"source"}):
                 condition = conditions.get(name, "TRUE")
                 rows = connection.sql(f"FROM held.main.{name} WHERE {condition}")
                 for batch in self._batches(rows):
@@ -458,7 +450,9 @@ class StoredFile:
         import duckdb
 
         self._refuse_other_kinds()
-        self._check_beside()
+        for suffix in LOGS:
+            with suppress(FileNotFoundError):
+                self._check_log(suffix)
         connection = duckdb.connect(config=session.limits() | SETTINGS)
         try:
             path = str(self.path).replace("'", "''")
@@ -507,18 +501,11 @@ class StoredFile:
                 f"{self.shown}: a pipe or a device, and {self.kind.one} is a regular file. Use another path."
             )
 
-    def _check_beside(self) -> None:
-        """Refuse what lies beside the file and is not DuckDB's, which would write it, delete it or wait for it."""
-        if Path(f"{self.path}{BESIDE[-1]}").is_symlink():
-            raise NotAnArchive(
-                f"{self.shown}{BESIDE[-1]}: is a link, and DuckDB would write through it. Remove it first."
-            )
-        for suffix in LOGS:
-            with suppress(FileNotFoundError):
-                self._check_log(suffix)
-
     def _check_log(self, suffix: str) -> None:
-        """Refuse a log that DuckDB would take for none, and overwrite, or that it would read only in part."""
+        """Refuse a log that DuckDB would take for none, and overwrite, or that it would read only in part.
+
+        What is no log of DuckDB's it would write, delete or wait for.
+        """
         log = Path(f"{self.path}{suffix}")
         shown = f"{self.shown}{suffix}"
         hint = f"Nothing was changed. Move it away if it is your own; if not, {self.advice[0].lower()}{self.advice[1:]}"
@@ -557,9 +544,6 @@ class StoredFile:
         Reading it takes a tenth of the time of reading an account, so that is done once for a state of the file.
         """
         stamp = self.stamp()
-        if [size for size, *_ in stamp] == [HEADERS]:
-            # The file has just been created: it has no more than its headers, and no log.
-            return frozenset()
         known, found = _seen.get(self.path, ((), frozenset()))
         if known != stamp:
             found = catalogue(connection)
@@ -575,7 +559,7 @@ class StoredFile:
         """
         expected = _expected(self.kind.schema)
         found = self._catalogue(connection)
-        if source and not any(entry.kind == "table" for entry in found):
+        if source and not _tables(found):
             self._refuse_others(found - expected)
             facts = [self.kind.format, self.kind.noun, *dataclasses.astuple(source)]
             connection.execute(SOURCE_TABLE + self.kind.schema)
@@ -588,15 +572,7 @@ class StoredFile:
     def _refuse_others(self, others: Set[Entry]) -> None:
         if not others:
             return
-        # The columns of a further table, or of a view, say nothing more.
-        owners = {entry.name for entry in others if entry.kind in ("table", "view")}
-        names = sorted(
-            {
-                f"{entry.kind} {entry.name}"
-                for entry in others
-                if entry.name in owners or entry.owner not in owners
-            }
-        )
+        names = sorted({f"{entry.kind} {entry.name}" for entry in others})
         listed = printable(", ".join(names), 300)
         raise NotAnArchive(
             f"{self.shown}: holds what loopring-lab does not make, or made otherwise: {listed}. It is read, and never "
@@ -605,17 +581,15 @@ class StoredFile:
 
     def _check(self, connection: DuckDBPyConnection, found: frozenset[Entry]) -> None:
         """Refuse a file whose tables are not those of the schema, column by column."""
-        expected = _expected(self.kind.schema)
-        if not any(entry.kind == "table" for entry in found):
+        tables = _tables(_expected(self.kind.schema))
+        if not _tables(found):
             raise self.nothing_yet()
-        names = {entry.name for entry in expected if entry.kind == "table"}
         known = self.kind.format
         formats = []
-        if _of_tables(found, {"source"}) == _of_tables(expected, {"source"}):
+        if any(entry.name == "source" for entry in tables & found):
             query = "SELECT format FROM held.main.source WHERE kind = ? LIMIT 2"
             formats = connection.execute(query, [self.kind.noun]).fetchall()
-        is_ours = _of_tables(found, names) == _of_tables(expected, names)
-        if formats == [(known,)] and is_ours:
+        if formats == [(known,)] and tables <= found:
             return
         written = formats[0][0] if len(formats) == 1 else known
         if written > known:
@@ -657,35 +631,23 @@ def bound_source(connection: DuckDBPyConnection) -> Source:
 
 def catalogue(connection: DuckDBPyConnection) -> frozenset[Entry]:
     """Return all that is in the catalogue of an open file, as DuckDB's own functions list it."""
-    found = []
+    found: set[Entry] = set()
     for function, columns in _lists().items():
-        kind = _kind_of(function)
-        names = [name for name in columns if name.endswith("_name")]
-        own = f"{kind}_name" if f"{kind}_name" in names else names[-1]
-        owner = "table_name" if "table_name" in names else own
-        facts = [f"CAST({name} AS VARCHAR)" for name in COMPARED.get(function, ())]
+        plural = function.removeprefix("duckdb_")
+        kind = "index" if plural == "indexes" else plural.removesuffix("s")
+        # After the names of the database and of the schema comes that of the thing itself, if that is no schema.
+        own = [name for name in columns if name.endswith("_name")][1:3][-1]
+        facts = ", ".join(name for name in COMPARED if name in columns)
         rows = connection.execute(
-            f"SELECT schema_name, {owner}, {own}, [{', '.join(facts)}] FROM {function}() WHERE database_name = 'held'"
+            f"SELECT '{kind}', schema_name, {own}, CAST([{facts}] AS VARCHAR) FROM {function}() "
+            "WHERE database_name = 'held'"
         ).fetchall()
-        for schema, table, name, values in rows:
-            found.append(Entry(kind, schema, table, name, tuple(values)))
+        found.update(Entry(*row) for row in rows)
     return frozenset(found)
 
 
-def _kind_of(function: str) -> str:
-    plural = function.removeprefix("duckdb_")
-    return "index" if plural == "indexes" else plural.removesuffix("s")
-
-
-def _of_tables(entries: frozenset[Entry], names: Set[str]) -> set[Entry]:
-    """Return what makes up tables: themselves, their columns and constraints, but not what only refers to them."""
-    return {
-        entry
-        for entry in entries
-        if entry.schema == "main"
-        and entry.owner in names
-        and entry.kind in ("table", "column", "constraint")
-    }
+def _tables(entries: Set[Entry]) -> set[Entry]:
+    return {entry for entry in entries if entry.kind == "table"}
 
 
 def _problem_of_log(file: BinaryIO) -> str:
@@ -723,10 +685,8 @@ def _lists() -> dict[str, list[str]]:
     with duckdb.connect() as connection:
         for (name,) in connection.execute(LISTS).fetchall():
             columns = connection.sql(f"FROM {name}() LIMIT 0").columns
-            if "database_name" in columns and "schema_name" in columns:
-                found[name] = [
-                    column for column in columns if column != "database_name"
-                ]
+            if {"database_name", "schema_name"} <= set(columns):
+                found[name] = columns
     return found
 
 

@@ -181,6 +181,7 @@ def _gathered(frame: Any) -> pa.Table:
     """Bring the rows of a Spark frame here; an error of a worker is that of the question."""
     try:
         found: pa.Table = frame.toArrow()
+        return found
     except Exception as error:
         # Spark hands on the text of a worker's error, of which one line has its class and message.
         told = re.search(r"loopring_lab\.errors\.(\w+): (.+)", str(error))
@@ -188,7 +189,6 @@ def _gathered(frame: Any) -> pa.Table:
             raise
         kind = AmountError if told[1] == "AmountError" else LabError
         raise kind(told[2]) from None
-    return found.combine_chunks()
 
 
 def _for_spark(table: pa.Table) -> pa.Table:

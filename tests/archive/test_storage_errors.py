@@ -288,12 +288,10 @@ def test_a_short_file_of_somebody_is_never_taken_for_a_beginning(
 def test_a_link_in_the_place_of_the_log_is_never_written_through(archive, tmp_path):
     mine = tmp_path / "mine.txt"
     mine.write_text("mine")
-    for suffix in (".wal", ".tmp"):
-        link = Path(f"{archive._file.path}{suffix}")
-        link.symlink_to(mine)
-        with pytest.raises(
-            NotAnArchive, match="is a link, and DuckDB would write through it"
-        ):
-            archive.report()
-        link.unlink()
+    link = Path(f"{archive._file.path}.wal")
+    link.symlink_to(mine)
+    with pytest.raises(
+        NotAnArchive, match="is a link, and DuckDB would write through it"
+    ):
+        archive.report()
     assert mine.read_text() == "mine"
