@@ -92,22 +92,21 @@ class Periods:
     def start(self, moment: str = "created_at") -> str:
         """Return the start of the period of a moment as SQL."""
         moment = f"{moment}::TIMESTAMPTZ"
-        utc = _clock(moment, UTC)
         shown = _clock(moment, self.zone)
         begun = self._begun(shown)
-        if self._keep_length:
-            return _moment(f"{begun} - ({shown} - {utc})", UTC)
+        if self._least <= HOUR:
+            return _moment(f"{begun} - ({shown} - {_clock(moment, UTC)})", UTC)
         return _moment(begun, self.zone)
 
     def starts(self, first: str, last: str) -> str:
         """Return the starts of all periods from a start to before a moment, as a list in SQL."""
-        zone = UTC if self._keep_length else self.zone
+        zone = UTC if self._least <= HOUR else self.zone
         shown = _clock(first, zone)
         # A start that a clock leaves out, such as a midnight, is shown as an hour later. Days may be counted from any
         # day, as those of a figure are, so that not every start is one that `start` gives.
-        if self._of_days:
+        if self._least % DAY == 0:
             shown = f"date_trunc('day', {shown})"
-        elif not self._keep_length:
+        elif self._least > HOUR:
             shown = self._begun(shown)
         listed = f"range({shown}, {_clock(last, zone)}, {self.length})"
         return f"list_transform({listed}, lambda start: {_moment('start', zone)})"
@@ -120,14 +119,10 @@ class Periods:
         return f"time_bucket({self.length}, {shown}, TIMESTAMP '{origin}')"
 
     @property
-    def _keep_length(self) -> bool:
+    def _least(self) -> int:
+        """How many milliseconds a period has, if clocks are not changed in it; of months, how many at least."""
         count, unit = count_and_unit(self.every)
-        return unit in FIXED and count * FIXED[unit] <= HOUR
-
-    @property
-    def _of_days(self) -> bool:
-        _, unit = count_and_unit(self.every)
-        return FIXED.get(unit, DAY) >= DAY
+        return count * FIXED.get(unit, 28 * DAY)
 
 
 def _clock(moment: str, zone: str) -> str:

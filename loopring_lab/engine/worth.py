@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from itertools import product
 from typing import Any, NamedTuple
 
 import pandas as pd
@@ -31,25 +30,12 @@ class Traded(NamedTuple):
 class Step(NamedTuple):
     """A conversion along one market: from base to quote by its price (power 1), or back, divided by it (-1)."""
 
+    converted: str
+    reached: str
     pair: Pair
     power: int
-
-    @property
-    def reached(self) -> str:
-        """The token converted to."""
-        base, quote = self.pair
-        return quote if self.power == 1 else base
-
-    @property
-    def converted(self) -> str:
-        """The token converted from."""
-        base, quote = self.pair
-        return base if self.power == 1 else quote
-
-    def amount(self, traded: Mapping[Pair, Traded]) -> float:
-        """Return how much of the token converted from was traded in the market."""
-        market = traded[self.pair]
-        return market.size if self.power == 1 else market.notional
+    amount: float
+    """How much of the token converted from was traded in the market."""
 
 
 def shortest_paths(traded: Mapping[Pair, Traded], token: str) -> dict[str, list[Step]]:
@@ -58,7 +44,11 @@ def shortest_paths(traded: Mapping[Pair, Traded], token: str) -> dict[str, list[
     The fewest markets lead there. Of several as short ways, the one begins in the market in which most of the token
     was traded, or else in the first by name.
     """
-    steps = [Step(pair, power) for pair, power in product(traded, (1, -1))]
+    steps = []
+    for (base, quote), market in traded.items():
+        pair = (base, quote)
+        steps.append(Step(base, quote, pair, 1, market.size))
+        steps.append(Step(quote, base, pair, -1, market.notional))
     paths: dict[str, list[Step]] = {token: []}
     while True:
         # Each round reaches the tokens that are one market further away.
@@ -69,7 +59,7 @@ def shortest_paths(traded: Mapping[Pair, Traded], token: str) -> dict[str, list[
         ]
         if not nearest:
             return paths
-        nearest.sort(key=lambda step: (-step.amount(traded), step.pair))
+        nearest.sort(key=lambda step: (-step.amount, step.pair))
         found: dict[str, list[Step]] = {}
         for step in nearest:
             found.setdefault(step.converted, [step, *paths[step.reached]])
@@ -85,6 +75,9 @@ FROM trades
 WHERE price > 0 AND size > 0 AND notional > 0 AND ms IS NOT NULL AND base IS NOT NULL AND quote IS NOT NULL
 GROUP BY ALL
 """
+
+
+WORTH = pa.schema({"token": pa.string(), "day": pa.int64(), "worth": pa.float64()})
 
 
 def worth_by_day(trades: Given[Any]) -> pa.Table:
@@ -113,16 +106,13 @@ def worth_by_day(trades: Given[Any]) -> pa.Table:
     totals = daily.groupby(["base", "quote"])[["size", "notional"]].sum()
     traded = {pair: Traded(*amounts) for pair, *amounts in totals.itertuples()}
     quotes = daily.groupby("quote")["fills"].sum().to_dict()
-    worth = pd.DataFrame({"token": [], "day": [], "worth": []})
-    if quotes:
-        most_used = max(quotes, key=lambda token: (quotes[token], token))
-        paths = shortest_paths(traded, most_used)
-        parts = [
-            _worth_of(token, paths[token], prices) for token in quotes if token in paths
-        ]
-        worth = pd.concat(parts, ignore_index=True)
-    types = {"token": pa.string(), "day": pa.int64(), "worth": pa.float64()}
-    return pa.Table.from_pandas(worth, pa.schema(types), preserve_index=False)
+    most_used = max(quotes, key=lambda token: (quotes[token], token), default="")
+    parts = [WORTH.empty_table()]
+    for token, steps in shortest_paths(traded, most_used).items():
+        if token in quotes:
+            worth = _worth_of(token, steps, prices)
+            parts.append(pa.Table.from_pandas(worth, WORTH, preserve_index=False))
+    return pa.concat_tables(parts)
 
 
 def _worth_of(token: str, steps: list[Step], prices: pd.DataFrame) -> pd.DataFrame:
