@@ -19,6 +19,7 @@ from loopring_lab.amounts.arithmetic import AMOUNT_TYPE
 from loopring_lab.amounts.dtype import AmountType
 from loopring_lab.amounts.scaling import first_failure, rescale, with_scale
 from loopring_lab.columns import ARROW, TRADES
+from loopring_lab.engine.groups import DAY
 from loopring_lab.errors import AmountError
 
 AMOUNTS = tuple(name for name, column in TRADES.items() if column.sql == "HUGEINT")
@@ -144,6 +145,6 @@ def with_truth_values(table: pa.Table) -> pa.Table:
 
 def _milliseconds(length: pa.MonthDayNano) -> int:
     """Return a length of time in milliseconds; as where DuckDB compares lengths, a month has 30 days."""
-    days = pd.Timedelta(days=30 * length.months + length.days)
-    rest = pd.Timedelta(length.nanoseconds, "ns")
-    return (days + rest) // pd.Timedelta(1, "ms")
+    days = 30 * length.months + length.days
+    whole: int = days * DAY + length.nanoseconds // 1_000_000
+    return whole

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 HASH = "0x[0-9a-fA-F]{64}"
 NO_HASH = "0x" + "0" * 64
-HEX_DIGITS = b"0123456789abcdefABCDEF"
+HEX_DIGITS = "0123456789abcdefABCDEF"
 # Hashes are looked at in slices of 17 MB.
 SLICE = 1 << 18
 
@@ -29,7 +28,7 @@ def only_hashes(column: pa.ChunkedArray) -> pa.ChunkedArray:
 
 
 def known_hashes(values: pa.Array) -> pa.Array:
-    """Return order hashes, null for what is none, as `hash_sql` does in three times the time."""
+    """Return order hashes, null for what is none, as `hash_sql` does in several times the time."""
     kind = values.type
     if pa.types.is_dictionary(kind):
         kind = kind.value_type
@@ -38,9 +37,9 @@ def known_hashes(values: pa.Array) -> pa.Array:
         return pa.nulls(len(values), pa.string())
     texts = values.cast(pa.string())
     has_length = pc.equal(pc.binary_length(texts), len(NO_HASH))
-    is_hash = has_length
-    if not _are_hashes(texts.filter(has_length)):
-        is_hash = pc.match_substring_regex(texts, f"^{HASH}$")
+    begins_so = pc.and_(has_length, pc.starts_with(texts, "0x"))
+    # Without the digits at both ends, only the x is left of a hash.
+    is_hash = pc.and_(begins_so, pc.equal(pc.ascii_trim(texts, HEX_DIGITS), "x"))
     is_known = pc.and_(is_hash, pc.not_equal(texts, NO_HASH))
     return pc.if_else(is_known, texts, None)
 
@@ -51,18 +50,3 @@ def are_known(batches: Iterable[pa.RecordBatch]) -> bool:
     return all(
         known_hashes(column).null_count == column.null_count for column in columns
     )
-
-
-def _are_hashes(texts: pa.Array) -> bool:
-    """Say whether texts as long as hashes all are some: that takes a sixth of the time of a look at each."""
-    if not len(texts):
-        return True
-    if not pc.all(pc.starts_with(texts, "0x")).as_py():
-        return False
-    offsets = np.frombuffer(texts.buffers()[1], "i4")
-    begin = int(offsets[texts.offset])
-    digits: bytes = (
-        texts.buffers()[2].slice(begin, len(texts) * len(NO_HASH)).to_pybytes()
-    )
-    # Each has an x already: if there is no other, all else are digits.
-    return digits.translate(None, HEX_DIGITS) == b"x" * len(texts)
