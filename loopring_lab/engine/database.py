@@ -238,40 +238,37 @@ class StoredFile:
         return repr(str(self.shown)) + ("" if self.exists() else ", empty")
 
     def exists(self) -> bool:
-        """Tell whether there is a file; one that was never finished does not count."""
+        """Tell whether there is a file; one that DuckDB did not finish creating does not count."""
         try:
-            size = self.path.stat().st_size
-            return size >= HEADERS or not self._is_unfinished()
+            # Closing a file drops every lock that this process has on it: no other thread may be creating it meanwhile.
+            with _readers[-1].turn:
+                if self.path.stat().st_size >= HEADERS:
+                    return True
+                with open_file(self.path, str(self.shown), "Use another path.") as file:
+                    header = file.read(HEADER)
         except (FileNotFoundError, NotADirectoryError):
             return False
         except OSError as error:
             raise ArchiveError(
                 f"{self.shown}: cannot be read ({error.strerror}). Use another path."
             ) from None
-
-    def _is_unfinished(self) -> bool:
-        """Tell whether a file is one that DuckDB did not finish creating, and not somebody's own."""
-        # Closing a file drops every lock that this process has on it: no other thread may be creating it meanwhile.
-        with _readers[-1].turn:
-            if self.path.stat().st_size >= HEADERS:
-                return False
-            with open_file(self.path, str(self.shown), "Use another path.") as file:
-                header = file.read(HEADER)
-        mark = header[MARK_PLACE : MARK_PLACE + len(MARK)]
-        # A power cut leaves zeros where nothing had reached the disk.
-        return mark == MARK or not any(header)
+        # A power cut leaves zeros where nothing had reached the disk; what is neither is somebody's own.
+        return any(header) and not header.startswith(MARK, MARK_PLACE)
 
     def stamp(self) -> tuple[Any, ...]:
         """Return what changes with every transaction."""
-        states = []
+        found: list[int] = []
         for file in (self.path, Path(f"{self.path}.wal")):
             # Whoever moves the log into the file removes it. What else cannot be asked is refused where it is opened.
             with suppress(OSError):
-                states.append(file.stat())
-        return tuple(
-            (one.st_size, one.st_mtime_ns, one.st_ctime_ns, one.st_ino)
-            for one in states
-        )
+                facts = file.stat()
+                found += [
+                    facts.st_size,
+                    facts.st_mtime_ns,
+                    facts.st_ctime_ns,
+                    facts.st_ino,
+                ]
+        return tuple(found)
 
     def _inode(self) -> int | None:
         """Return what tells the file from one that takes its place; None if there is none."""
@@ -345,11 +342,9 @@ class StoredFile:
             target.path.parent.mkdir(parents=True, exist_ok=True)
             # The copy is written whole or not at all: it gets its name when everything is written.
             with session.unfinished(target.path.parent, UNFINISHED) as folder:
-                whole = StoredFile(folder / "copy", self.kind)
-                whole.shown = target.shown
                 with self.reading() as connection:
-                    self._copy_into(whole, connection, {})
-                whole.path.rename(target.path)
+                    whole = self._copied(folder, target.shown, connection, {})
+                whole.rename(target.path)
         except OSError as error:
             raise DiskRefused(
                 f"{target.shown}: the copy cannot be written ({error.strerror or error}). {self.shown} is as it was. "
@@ -363,21 +358,22 @@ class StoredFile:
         """
         beside = session.unfinished(self.path.parent, UNFINISHED)
         with self.writing() as connection, beside as folder:
-            whole = StoredFile(folder / "copy", self.kind)
-            whole.shown = self.shown
-            self._copy_into(whole, connection, conditions)
-            shutil.copymode(self.path, whole.path)
-            whole.path.replace(self.path)
+            whole = self._copied(folder, self.shown, connection, conditions)
+            shutil.copymode(self.path, whole)
+            whole.replace(self.path)
 
-    def _copy_into(
+    def _copied(
         self,
-        target: StoredFile,
+        folder: Path,
+        shown: Path,
         connection: DuckDBPyConnection,
         conditions: Mapping[str, str],
-    ) -> None:
-        tables = _tables(_expected(self.kind.schema))
-        names = {entry.name for entry in tables}
-        with target.writing(bound_source(connection)) as new:
+    ) -> Path:
+        """Copy tables, of some only the rows that meet a condition, into a file that errors name `shown`."""
+        whole = StoredFile(folder / "copy", self.kind)
+        whole.shown = shown
+        names = {entry.name for entry in _tables(_expected(self.kind.schema))}
+        with whole.writing(bound_source(connection)) as new:
             # The source was written with the schema.
             for name in sorted(names - {"source"}):
                 condition = conditions.get(name, "TRUE")
@@ -385,19 +381,17 @@ class StoredFile:
                 for batch in self._batches(rows):
                     new.register("batch", batch)
                     new.execute(f"INSERT INTO held.main.{name} BY NAME FROM batch")
+        return whole.path
 
     def _batches(self, rows: DuckDBPyRelation) -> Iterator[pa.Table]:
         """Yield rows in the order in which they are held; an error is one of this file."""
         with self._translating():
             reader = rows.to_arrow_reader(COPIED_AT_ONCE)
-        while True:
-            try:
-                batch = reader.read_next_batch()
-            except StopIteration:
-                return
-            except (OSError, pa.ArrowInvalid) as error:
-                raise self.translated(error) from None
-            yield pa.Table.from_batches([batch])
+        try:
+            for batch in reader:
+                yield pa.Table.from_batches([batch])
+        except (OSError, pa.ArrowInvalid) as error:
+            raise self.translated(error) from None
 
     def _patiently(self, attempt: Callable[[], Any]) -> Any:
         """Open the file, again and again as long as somebody else has it open."""

@@ -479,11 +479,11 @@ COPIED = """
 import os, signal, sys
 from loopring_lab import Archive
 from loopring_lab.engine.database import StoredFile
-copy = StoredFile._copy_into
+copy = StoredFile._copied
 def copy_and_die(*args):
     copy(*args)
     os.kill(os.getpid(), signal.SIGKILL)
-StoredFile._copy_into = copy_and_die
+StoredFile._copied = copy_and_die
 Archive(sys.argv[1]).copy(sys.argv[2])
 """
 
