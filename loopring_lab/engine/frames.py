@@ -45,8 +45,8 @@ def with_plain_amounts(table: pa.Table) -> pa.Table:
     """Return a table with amounts of pandas as the decimals that they hold, without a copy."""
     for entry in table.schema:
         if isinstance(entry.type, AmountType):
-            chunks = [chunk.storage for chunk in table[entry.name].chunks]
-            table = replaced(table, entry.name, pa.chunked_array(chunks, AMOUNT_TYPE))
+            column = table[entry.name].cast(AMOUNT_TYPE)
+            table = replaced(table, entry.name, column)
     return table
 
 

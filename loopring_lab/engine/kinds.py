@@ -296,11 +296,8 @@ def _with_text_for_intervals(frame: pd.DataFrame) -> pd.DataFrame:
         if isinstance(column.dtype, pd.CategoricalDtype) and isinstance(
             column.cat.categories.dtype, TEXTUAL
         ):
-            if not column.cat.ordered:
-                in_order = sorted(column.cat.categories)
-                column = column.cat.reorder_categories(in_order, ordered=True)
             names = list(column.cat.categories.astype(str))
-            texts[name] = column.cat.rename_categories(names)
+            texts[name] = column.cat.as_ordered().cat.rename_categories(names)
     return frame.assign(**texts)
 
 

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future, wait
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -47,21 +48,21 @@ SORT_LOOKUPS = "SET asof_loop_join_threshold = 0"
 EACH = "SET TimeZone = 'UTC'; SET enable_progress_bar = false"
 
 
+@dataclass
 class _Session:
     """What was set, and the database that was opened with it."""
 
-    def __init__(self) -> None:
-        self.limit = 1 << 30
-        self.parent: Path | None = (
-            None  # of the spill folder; None for the system's temporary folder
-        )
-        self.spill_folder: Path | None = None  # made when first needed
-        self.database: duckdb.DuckDBPyConnection | None = None
-        self.shared: duckdb.DuckDBPyConnection | None = None
-        self.lock = threading.RLock()
+    limit: int = 1 << 30
+    # Of the spill folder; None for the system's temporary folder.
+    parent: Path | None = None
+    # It is made when it is first needed.
+    spill_folder: Path | None = None
+    database: duckdb.DuckDBPyConnection | None = None
+    shared: duckdb.DuckDBPyConnection | None = None
 
 
 _session = _Session()
+_lock = threading.RLock()
 _in_use: ContextVar[Any] = ContextVar("connection in use", default=None)
 _is_wanted: ContextVar[Callable[[], bool]] = ContextVar(
     "whether anybody waits for this", default=lambda: True
@@ -105,7 +106,7 @@ def set_memory(
                 f"spill_folder={str(spill_folder)!r}: no such folder, or no permission to write to it. Create "
                 "it first, or leave it out to use the system's folder for temporary files."
             )
-    with _session.lock:
+    with _lock:
         _session.limit = size
         _session.parent = parent
         _session.spill_folder = None
@@ -186,7 +187,7 @@ def check_wanted() -> None:
 
 def cursor() -> duckdb.DuckDBPyConnection:
     """Return a connection of its own to the database of this process, for one question in one thread."""
-    with _session.lock:
+    with _lock:
         if _session.database is None:
             # A frame is given by name; a variable of the caller must never be taken for a table.
             _session.database = _connect(python_enable_replacements="false")
@@ -197,7 +198,7 @@ def cursor() -> duckdb.DuckDBPyConnection:
 
 def shared() -> duckdb.DuckDBPyConnection:
     """Return the connection of relations that a user asks, and may join with one another and with frames."""
-    with _session.lock:
+    with _lock:
         if _session.shared is None:
             _session.shared = _connect()
             _session.shared.execute(EACH)
@@ -206,7 +207,7 @@ def shared() -> duckdb.DuckDBPyConnection:
 
 def limits() -> dict[str, Any]:
     """Return the settings of a DuckDB database that bound its memory, as for analyses."""
-    with _session.lock:
+    with _lock:
         if _session.spill_folder is None:
             _session.spill_folder = _make_spill_folder()
         return {
@@ -291,14 +292,14 @@ def _remove(folder: Path, process: int) -> None:
 def _close_before_fork() -> None:
     # A forked child has none of DuckDB's threads, and would wait for them where it closes its parent's database.
     # So there is none while a process forks, and each opens one of its own when it asks again.
-    _session.lock.acquire()
+    _lock.acquire()
     _session.database = None
     _session.shared = None
 
 
 def _begin_in_child() -> None:
     _session.spill_folder = None  # that of the parent goes with the parent
-    _session.lock.release()
+    _lock.release()
 
 
 def _parse_size(limit: str | int) -> int:
@@ -324,6 +325,6 @@ def _parse_size(limit: str | int) -> int:
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(
         before=_close_before_fork,
-        after_in_parent=_session.lock.release,
+        after_in_parent=_lock.release,
         after_in_child=_begin_in_child,
     )
