@@ -174,8 +174,8 @@ def count_and_unit(every: str) -> tuple[int, str]:
 class Keys:
     """The keys of an answer: their names in it, and how their values are put in order.
 
-    With ``periods`` one of them is ``period``. ``order`` holds, for ordered categories, the values of a key in their
-    order. ``added`` are the other keys that are no columns of the caller's: a step of the question adds them.
+    ``order`` holds, for ordered categories, the values of a key in their order. ``added`` are the keys that are no
+    columns of the caller's: with ``periods`` one of them is ``period``, and a step of the question adds the others.
     """
 
     names: tuple[str, ...] = ()
@@ -186,8 +186,7 @@ class Keys:
     @property
     def of_frame(self) -> list[str]:
         """The keys that are columns of the caller's."""
-        others = self.added if self.periods is None else (*self.added, "period")
-        return [name for name in self.names if name not in others]
+        return [name for name in self.names if name not in self.added]
 
     @property
     def aliases(self) -> list[str]:
@@ -258,17 +257,24 @@ def keys_of(
     caller = trades.caller
     zone = check_zone(tz, caller)
     periods = None
+    added: tuple[str, ...] = ()
     if every is not None:
         count_and_unit(every)  # raises where it is not a period
         periods = Periods(every, zone)
-        reserved = (*reserved, "period")
-    names = _names_in(by, caller)
+        added = ("period",)
+    names = [] if by is None else several(by)
+    for name in names:
+        # Names are compared below, and pandas compares each value of a column.
+        if not isinstance(name, str):
+            raise LabError(
+                f"{caller}: by= cannot include {type(name).__name__}. {TAKES_NAMES}"
+            )
     for name in names:
         if name == "created_at":
             hint = "Use every= to group by period."
         elif name in NOT_GROUPS:
             hint = "Use columns such as market."
-        elif name in reserved:
+        elif name in (*reserved, *added):
             hint = "The result has its own column of that name: rename yours."
         elif not name or "\0" in name:
             hint = "DuckDB has no columns of such a name: rename yours."
@@ -278,9 +284,7 @@ def keys_of(
             continue
         raise LabError(f"{caller}: by= cannot include {name!r}. {hint}")
     order = {name: trades.order_of(name) for name in names}
-    if periods is not None:
-        names = ["period", *names]
-    return Keys(tuple(names), periods, order)
+    return Keys((*added, *names), periods, order, added)
 
 
 def several(given: Any) -> list[Any]:
@@ -288,14 +292,3 @@ def several(given: Any) -> list[Any]:
     if isinstance(given, str) or not isinstance(given, Iterable):
         return [given]
     return list(given)
-
-
-def _names_in(by: Any, caller: str) -> list[str]:
-    """Return what ``by=`` lists, all of it text, which can be compared: pandas compares each value of a column."""
-    names = [] if by is None else several(by)
-    for name in names:
-        if not isinstance(name, str):
-            raise LabError(
-                f"{caller}: by= cannot include {type(name).__name__}. {TAKES_NAMES}"
-            )
-    return names
