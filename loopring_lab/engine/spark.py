@@ -192,16 +192,9 @@ def _gathered(frame: Any) -> pa.Table:
 
 
 def _for_spark(table: pa.Table) -> pa.Table:
-    """Return amounts with the 38 digits that Spark's decimals have, and times as it expects them of workers."""
+    """Return a table with times as Spark expects them of workers, which get them in the time zone of the session."""
     for entry in table.schema:
-        column = table[entry.name]
-        if pa.types.is_decimal(entry.type):
-            table = frames.replaced(
-                table, entry.name, frames.exact(column, entry.name, "Spark")
-            )
-        elif pa.types.is_timestamp(entry.type) and entry.type.tz is not None:
-            # A worker gets them in the time zone of the session.
-            table = frames.replaced(
-                table, entry.name, column.cast(pa.timestamp("us", "UTC"))
-            )
+        if pa.types.is_timestamp(entry.type) and entry.type.tz is not None:
+            times = table[entry.name].cast(pa.timestamp("us", "UTC"))
+            table = frames.replaced(table, entry.name, times)
     return table
