@@ -34,7 +34,7 @@ PRICED = f"""
 -- hours with prices that can be looked up
 SELECT DISTINCT {{keys}}, {HOUR_OF} AS hour FROM trades WHERE created_at IS NOT NULL"""
 NEXT = "SELECT p.* FROM hours AS l ASOF JOIN priced AS p ON {same} AND l.hour {side} p.hour"
-IN_THESE = f"WHERE ({{texts}}, {HOUR_OF}) IN (FROM near)"
+IN_THESE = f"WHERE ({{keys}}, {HOUR_OF}) IN (FROM near)"
 
 
 def prices_near(
@@ -82,7 +82,5 @@ def closes_near(
     steps = {
         "sums": f"-- the prices of these hours\nSELECT {', '.join(columns)} FROM trades"
     }
-    texts = ", ".join(f"{key}::VARCHAR" for key in keys)
-    only = IN_THESE.format(texts=texts)
-    of_hours = Question(caller, steps, columns, only=only)
+    of_hours = Question(caller, steps, columns, only=IN_THESE.format(keys=listed))
     return Arrow(ask_table(of_hours, prices, near=near), caller)
