@@ -37,9 +37,8 @@ def known_hashes(values: pa.Array) -> pa.Array:
         return pa.nulls(len(values), pa.string())
     texts = values.cast(pa.string())
     has_length = pc.equal(pc.binary_length(texts), len(NO_HASH))
-    begins_so = pc.and_(has_length, pc.starts_with(texts, "0x"))
-    # Without the digits at both ends, only the x is left of a hash.
-    is_hash = pc.and_(begins_so, pc.equal(pc.ascii_trim(texts, HEX_DIGITS), "x"))
+    # Without the digits at its end, only this is left of a hash.
+    is_hash = pc.and_(has_length, pc.equal(pc.ascii_rtrim(texts, HEX_DIGITS), "0x"))
     is_known = pc.and_(is_hash, pc.not_equal(texts, NO_HASH))
     return pc.if_else(is_known, texts, None)
 
