@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 HASH = "0x[0-9a-fA-F]{64}"
 NO_HASH = "0x" + "0" * 64
 HEX_DIGITS = "0123456789abcdefABCDEF"
-# Hashes are looked at in slices of 17 MB.
+# Hashes of an archive are looked at in slices of 17 MB.
 SLICE = 1 << 18
 
 
@@ -20,22 +20,15 @@ def hash_sql(column: str) -> str:
     return f"CASE WHEN regexp_full_match({text}, '{HASH}') AND {text} <> '{NO_HASH}' THEN {text} END"
 
 
-def only_hashes(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Return a column of order hashes, null for what is none."""
-    slices = pa.table({"hashes": column}).to_batches(SLICE)
-    found = [known_hashes(one["hashes"]) for one in slices]
-    return pa.chunked_array(found, pa.string())
-
-
-def known_hashes(values: pa.Array) -> pa.Array:
+def known_hashes(values: pa.Array | pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:
     """Return order hashes, null for what is none, as `hash_sql` does in several times the time."""
-    kind = values.type
-    if pa.types.is_dictionary(kind):
-        kind = kind.value_type
-    if not (pa.types.is_string(kind) or pa.types.is_large_string(kind)):
+    texts = values
+    if pa.types.is_dictionary(values.type):
+        # Each row has a text of its own then, which together may take more than the 2 GB of Arrow's usual texts.
+        texts = values.cast(pa.large_string())
+    if not (pa.types.is_string(texts.type) or pa.types.is_large_string(texts.type)):
         # Nothing else is a hash when DuckDB writes it as text.
         return pa.nulls(len(values), pa.string())
-    texts = values.cast(pa.string())
     has_length = pc.equal(pc.binary_length(texts), len(NO_HASH))
     # Without the digits at its end, only this is left of a hash.
     is_hash = pc.and_(has_length, pc.equal(pc.ascii_rtrim(texts, HEX_DIGITS), "0x"))

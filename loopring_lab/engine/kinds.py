@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from loopring_lab.engine import frames, running
-from loopring_lab.engine.hashes import only_hashes
+from loopring_lab.engine.hashes import known_hashes
 from loopring_lab.engine.notes import finished, without_note
 from loopring_lab.engine.question import Question
 from loopring_lab.errors import LabError, did_you_mean
@@ -113,7 +113,7 @@ class Given(ABC, Generic[FrameT]):
         """Read columns in which every amount is exact, and every order hash is one or null."""
         table = self.read(columns)
         if "order_hash" in columns:
-            hashes = only_hashes(table["order_hash"])
+            hashes = known_hashes(table["order_hash"])
             table = frames.replaced(table, "order_hash", hashes)
         for name in frames.EXACT:
             if name in columns:
