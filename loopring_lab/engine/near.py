@@ -20,7 +20,7 @@ from loopring_lab.engine.running import run
 NEEDS = ("created_at", "market", "price")
 # A frame with one of these holds trades, not closes.
 OF_TRADES = {*ORDER_COLUMNS} - {"market", "side"}
-# Where the hour of a lookup is from that in which the last price before a moment is, or the first after it.
+# How an hour of lookups compares with that of the last price before a moment in it, or of the first after it.
 BEFORE = ">"
 AFTER = "<"
 
@@ -33,7 +33,8 @@ HOUR_OF = f"epoch_us(created_at::TIMESTAMPTZ) // {1000 * HOUR}"
 PRICED = f"""
 -- hours with prices that can be looked up
 SELECT DISTINCT {{keys}}, {HOUR_OF} AS hour FROM trades WHERE created_at IS NOT NULL"""
-NEXT = "SELECT p.* FROM hours AS l ASOF JOIN priced AS p ON {same} AND l.hour {side} p.hour"
+NEAR = "-- these hours, and beyond each the nearest with prices\nFROM hours"
+BEYOND = "SELECT p.* FROM hours AS l ASOF JOIN priced AS p ON {same} AND l.hour {side} p.hour"
 IN_THESE = f"WHERE ({{keys}}, {HOUR_OF}) IN (FROM near)"
 
 
@@ -74,10 +75,9 @@ def closes_near(
     steps = {"sums": PRICED.format(keys=listed)}
     needs = ("created_at", *keys, "price")
     priced = ask_table(Question(caller, steps, needs, only="WHERE price > 0"), prices)
-    next_to = [NEXT.format(same=same, side=side) for side in sides]
-    near = run(
-        "\nUNION\n".join(["FROM hours", *next_to]), caller, hours=asked, priced=priced
-    )
+    beyond = [BEYOND.format(same=same, side=side) for side in sides]
+    text = "\nUNION\n".join([NEAR, *beyond])
+    near = run(text, caller, hours=asked, priced=priced)
     columns = [*needs, *(name for name in PLACE if name in prices.names)]
     steps = {
         "sums": f"-- the prices of these hours\nSELECT {', '.join(columns)} FROM trades"
