@@ -624,20 +624,9 @@ def bound_source(connection: DuckDBPyConnection) -> Source:
 
 
 def catalogue(connection: DuckDBPyConnection) -> frozenset[Entry]:
-    """Return all that is in the catalogue of an open file, as DuckDB's own functions list it."""
-    found: set[Entry] = set()
-    for function, columns in _lists().items():
-        plural = function.removeprefix("duckdb_")
-        kind = "index" if plural == "indexes" else plural.removesuffix("s")
-        # After the names of the database and of the schema comes that of the thing itself, if that is no schema.
-        own = [name for name in columns if name.endswith("_name")][1:3][-1]
-        facts = ", ".join(name for name in COMPARED if name in columns)
-        rows = connection.execute(
-            f"SELECT '{kind}', schema_name, {own}, CAST([{facts}] AS VARCHAR) FROM {function}() "
-            "WHERE database_name = 'held'"
-        ).fetchall()
-        found.update(Entry(*row) for row in rows)
-    return frozenset(found)
+    """Return all that is in the catalogue of an open file."""
+    rows = connection.execute(_listing()).fetchall()
+    return frozenset(Entry(*row) for row in rows)
 
 
 def _tables(entries: Set[Entry]) -> set[Entry]:
@@ -671,17 +660,26 @@ def _problem_of_log(file: BinaryIO) -> str:
 
 
 @functools.cache
-def _lists() -> dict[str, list[str]]:
-    """Return the functions that list the objects of a database, with the columns that they have."""
+def _listing() -> str:
+    """Return a query for all that is in a catalogue, by DuckDB's own functions that list the objects of a database."""
     import duckdb
 
-    found = {}
+    lists = []
     with duckdb.connect() as connection:
-        for (name,) in connection.execute(LISTS).fetchall():
-            columns = connection.sql(f"FROM {name}() LIMIT 0").columns
-            if {"database_name", "schema_name"} <= set(columns):
-                found[name] = columns
-    return found
+        for (function,) in connection.execute(LISTS).fetchall():
+            columns = connection.sql(f"FROM {function}() LIMIT 0").columns
+            if not {"database_name", "schema_name"} <= set(columns):
+                continue
+            plural = function.removeprefix("duckdb_")
+            kind = "index" if plural == "indexes" else plural.removesuffix("s")
+            # After the names of the database and of the schema comes that of the thing itself, if that is no schema.
+            own = [name for name in columns if name.endswith("_name")][1:3][-1]
+            facts = ", ".join(name for name in COMPARED if name in columns)
+            lists.append(
+                f"SELECT '{kind}', schema_name, {own}, CAST([{facts}] AS VARCHAR) FROM {function}() "
+                "WHERE database_name = 'held'"
+            )
+    return " UNION ALL ".join(lists)
 
 
 @functools.cache
