@@ -40,7 +40,7 @@ def check_intervals(intervals: Any, cluster: Any, caller: str) -> None:
             f"{caller}: cluster={cluster!r} is not known. Give 'account', 'day' or 'week', or None for the one "
             "with the widest interval."
         )
-    is_number = isinstance(intervals, (int, float)) and not isinstance(intervals, bool)
+    is_number = isinstance(intervals, (int, float))
     # Levels within rounding of 0 or 1 have no quantile.
     if not is_number or not 1 < 1 + intervals < 2:
         raise LabError(
