@@ -38,6 +38,7 @@ def with_estimates(
     fills: str = "1",
     missing: str = "unpriced",
     sides: str = "trades",
+    asked_about: str = "",
     columns: Sequence[str] = (),
 ) -> Question:
     """Return a question with the last steps added, which estimate `rates` by its keys.
@@ -62,6 +63,8 @@ def with_estimates(
         What the number of rows without one of the rates is called.
     sides : str
         The step in which fills of which both sides are there are counted.
+    asked_about : str
+        The step with the fills asked about, by default `sides`.
     columns : sequence of str
         Further columns of the answer, over ``medians`` as m.
     """
@@ -86,11 +89,11 @@ FROM costs""")
 
     quotes = f"""
 -- the quote tokens of each group
-SELECT DISTINCT {group}, quote FROM rows"""
+SELECT DISTINCT {group}, quote FROM {asked_about or sides}"""
 
-    weights = f"""
+    weights = Large(f"""
 -- whether each group is weighed in its only quote token, or in what several are worth
-SELECT {group}, coalesce(min(quote) = max(quote), TRUE) AS has_one_quote FROM quotes GROUP BY {group}"""
+SELECT {group}, coalesce(min(quote) = max(quote), TRUE) AS has_one_quote FROM quotes GROUP BY {group}""")
 
     paid = Streamed(f"""
 -- each row with its value and what it paid, value times rate, in the quote token, or where the group has several in the
@@ -160,9 +163,9 @@ LEFT JOIN ({both_sides_sql(keys)}
 
     steps = {
         **question.steps,
-        "rows": rows,
         "quotes": quotes,
         "weights": weights,
+        "rows": rows,
         "paid": paid,
         "sums": sums,
         "spreads": spreads,

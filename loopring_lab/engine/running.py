@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
@@ -48,7 +48,8 @@ ANSWERED = "number of the row in the answer"
 # An archive looks up prices for this many rows at a time. They fit into the usual memory, where 10 million wrote twice
 # the size of their archive to the disk.
 ROWS_OF_A_SLICE = 1_000_000
-CREATE = "CREATE TEMP TABLE {} AS"
+# What follows from rows that prices were looked up for is made of each slice, and is all that is kept of them.
+OF_ROWS = ("sums", "spreads", "ranked")
 # Steps that read all rows, each by itself: in one query they take more memory than there is.
 READ_ALL = ("sums", "spreads", "medians")
 
@@ -136,7 +137,7 @@ def ask_relation(
         # An archive knows how many rows its tables have.
         trades.query(TRADES, session.SORT_LOOKUPS)
     elif question.has_groups:
-        _make_large_steps(question, trades, types, row)
+        _make_large_steps(question, _Tables(trades, types, row))
         text = query_text(question, types, row, fits_memory=False)
     found = queried(trades, text, **given)
     return found if question.has_groups else _by_row(question, found, types)
@@ -154,56 +155,91 @@ def queried(relation: Any, text: str, **tables: Any) -> Any:
     return eval(f"relation.query('{TRADES}', text)", variables)  # noqa: S307 - the same text always
 
 
-def _make_large_steps(question: Question, trades: Any, types: Types, row: str) -> None:
-    """Make tables of the large steps, and add them to the `types` of those given; they end with the connection."""
+@dataclass
+class _Tables:
+    """The tables of steps in the database of an archive; they end with its connection."""
 
-    def execute(text: str) -> None:
-        session.in_thread(partial(trades.query, TRADES, text))
+    trades: Any
+    types: Types
+    """Columns of the tables that are given; the names of those made are added."""
+    row: str
 
-    def make(name: str, asked: Question, known: Types, how: str = CREATE) -> None:
-        rows = query_text(asked, known, row, name, fits_memory=False)
-        execute(f"{how.format(name)} {rows}")
-        known[name] = {}
+    def execute(self, text: str) -> None:
+        session.in_thread(partial(self.trades.query, TRADES, text))
 
+    def make(self, name: str, question: Question) -> None:
+        """Make the table of a step, or insert into it where there is one already."""
+        how = f"INSERT INTO {name}"
+        if name not in self.types:
+            how = f"CREATE TEMP TABLE {name} AS"
+        others = {other: self.types[other] for other in self.types if other != name}
+        text = query_text(question, others, self.row, name, fits_memory=False)
+        self.execute(f"{how} {text}")
+        self.types[name] = {}
+
+    def drop(self, name: str) -> None:
+        self.execute(f"DROP TABLE {name}")
+        del self.types[name]
+
+
+def _make_large_steps(question: Question, tables: _Tables) -> None:
+    """Make tables of the large steps."""
     steps = question.all_steps(fits_memory=False)
     large = [name for name, step in steps.items() if isinstance(step, Large)]
-    # Pairs are few, and found while all memory is free.
-    large.sort(key=lambda name: name != "pairs")
+    # These are few, and found while all memory is free.
+    large.sort(key=lambda name: name not in ("pairs", "weights"))
     while large:
         name = large.pop(0)
-        if not (isinstance(steps[name], Prices) and large):
-            make(name, question, types)
-            continue
-        looked_up = large.pop(0)
-        how = CREATE
-        for of_slice in _slices(question, trades, types, make):
-            known = dict(types)
-            make(name, of_slice, known)
-            make(looked_up, of_slice, known, how)
-            execute(f"DROP TABLE {name}")
-            if of_slice is not question:
-                # DuckDB compresses tables in memory where it is told to, to a quarter and less.
-                execute("CHECKPOINT temp")
-            how = "INSERT INTO {}"
-        types[looked_up] = {}
+        if isinstance(steps[name], Prices) and large:
+            _make_slices(question, name, large.pop(0), tables)
+        else:
+            tables.make(name, question)
     for name in READ_ALL:
-        if name not in steps:
-            continue
-        how = CREATE
-        for of_cells in _parts_of_cells(question, trades, name):
-            make(name, of_cells, dict(types), how)
-            how = "INSERT INTO {}"
-        types[name] = {}
+        if name in steps and name not in tables.types:
+            for of_cells in _parts_of_cells(question, name, tables):
+                tables.make(name, of_cells)
 
 
-def _parts_of_cells(question: Question, trades: Any, name: str) -> Iterator[Question]:
+def _make_slices(
+    question: Question, prices: str, looked_up: str, tables: _Tables
+) -> None:
+    """Make the step that looks up prices, for one slice of time after the other.
+
+    Its rows are summed in each slice, and of them only what has medians is kept.
+    """
+    passing = [prices]
+    kept = [looked_up]
+    if looked_up == "rows":
+        columns = ", ".join([question.keys.columns(), *question.medians])
+        ranked = f"-- what has medians\nSELECT {columns} FROM rows"
+        question = replace(question, steps={**question.steps, "ranked": ranked})
+        passing.append(looked_up)
+        kept = [
+            name for name in ("sums", "spreads", "ranked") if name in question.steps
+        ]
+    for of_slice in _slices(question, tables):
+        for name in (*passing, *kept):
+            tables.make(name, of_slice)
+        for name in passing:
+            tables.drop(name)
+        if of_slice is not question:
+            # DuckDB compresses tables in memory where it is told to, to a quarter and less.
+            tables.execute("CHECKPOINT temp")
+    if looked_up == "rows":
+        tables.execute("ALTER TABLE ranked RENAME TO rows")
+        tables.types["rows"] = tables.types.pop("ranked")
+
+
+def _parts_of_cells(
+    question: Question, name: str, tables: _Tables
+) -> Iterator[Question]:
     """Yield a question for some cells at a time: sums by cell and account are nearly as many as orders."""
     celled = [key for key, step in question.steps.items() if isinstance(step, Celled)]
     if name != "spreads" or not celled:
         yield question
         return
-    orders = trades.query(TRADES, "SELECT count(*) FROM orders").fetchall()[0][0]
-    parts = max(1, -(-orders // ROWS_OF_A_SLICE))
+    counted = tables.trades.query(TRADES, "SELECT count(*) FROM orders")
+    parts = max(1, -(-counted.fetchall()[0][0] // ROWS_OF_A_SLICE))
     for part in range(parts):
         steps = dict(question.steps)
         for key in celled:
@@ -213,9 +249,7 @@ def _parts_of_cells(question: Question, trades: Any, name: str) -> Iterator[Ques
         yield replace(question, steps=steps)
 
 
-def _slices(
-    question: Question, trades: Any, types: Types, make: Callable[..., None]
-) -> Iterator[Question]:
+def _slices(question: Question, tables: _Tables) -> Iterator[Question]:
     """Yield a question for each slice of time, about orders filled in it, and the trades and prices in their reach.
 
     The last one is about orders that were filled in several slices, or at unknown times, and what is near their fills.
@@ -224,14 +258,14 @@ def _slices(
     # Slices begin and end with spans, whose neighbours have all that is in reach.
     length = max(question.reach or 0, question.later, HOUR)
     span = _span_sql("epoch_ms(created_at::TIMESTAMPTZ)", length)
-    edges = _edges(trades, span)
+    edges = _edges(tables.trades, span)
     # A single slice has two edges, and trades without times have one.
     if len(edges) < 3:
         yield question
         return
     moments = [edge * length << PLACE_BITS for edge in edges]
     if question.reach is None:
-        _make_hour_ends(question, length, edges, types, make)
+        _make_hour_ends(question, length, edges, tables)
     for (since, until), (begun, ended) in zip(
         pairwise(edges), pairwise(moments), strict=True
     ):
@@ -266,7 +300,7 @@ filled AS (
 SELECT DISTINCT market, unnest([span - 1, span, span + 1]) AS span
 FROM (SELECT market, {_span_sql("ms", length)} AS span FROM filled)"""
     steps = {**question.steps, "crossed": spans}
-    make("crossed", replace(question, steps=steps), dict(types))
+    tables.make("crossed", replace(question, steps=steps))
     is_near = f"market IS NULL OR (market::VARCHAR, {span}) IN (FROM crossed)"
     if question.reach is None:
         # Fees are converted in other markets than that of the fill, by prices that need not name them.
@@ -276,11 +310,7 @@ FROM (SELECT market, {_span_sql("ms", length)} AS span FROM filled)"""
 
 
 def _make_hour_ends(
-    question: Question,
-    length: int,
-    edges: Sequence[int],
-    types: Types,
-    make: Callable[..., None],
+    question: Question, length: int, edges: Sequence[int], tables: _Tables
 ) -> None:
     """Make a table of the first and the last price of each hour, in slices: of another hour only these are found."""
     ends = f"""
@@ -296,18 +326,16 @@ GROUP BY keys, {_span_sql(f"(moment >> {PLACE_BITS})", HOUR)}"""
         f"created_at >= {begin} AND created_at < {end}"
         for begin, end in pairwise(begins)
     ]
-    are_given = PRICES in types
+    are_given = PRICES in tables.types
     if are_given:
         # They may be older and newer than all trades.
         near += [f"created_at < {begins[0]}", f"created_at >= {begins[-1]}"]
-    how = CREATE
     for condition in near:
         of_slice = replace(question, steps=steps, only_prices=f"WHERE {condition}")
         if not are_given:
             # Given prices are those of the markets of all trades, so that trades are not cut where there are any.
             of_slice = replace(of_slice, only=f"WHERE {condition}")
-        make("hour_ends", of_slice, dict(types), how)
-        how = "INSERT INTO {}"
+        tables.make("hour_ends", of_slice)
 
 
 def _with_ends(question: Question, *ends: str) -> Question:

@@ -367,6 +367,13 @@ def _shown_sql(keys: Keys, token: str) -> str:
     same = keys.same("s", "m")
     return f"""
 -- sums of all days by group, and how far they may be off
+WITH days AS (  -- sums of each whole day: those of an archive are of parts of it
+    SELECT {keys.columns()}, day,
+        sum(COLUMNS(* EXCLUDE ({keys.columns()}, day, max_age))),
+        max(max_age) AS max_age
+    FROM sums
+    GROUP BY ALL
+)
 SELECT {group},
     sum(fills)::BIGINT AS fills,
     sum(fills - valued)::BIGINT AS unpriced,
@@ -381,5 +388,5 @@ SELECT {group},
     END AS within_bps,
     to_milliseconds(round({AGES} * any_value(age))::BIGINT) AS median_age,
     to_milliseconds(({AGES} * max(max_age))::BIGINT) AS max_age
-FROM sums AS s JOIN medians AS m ON {same}
+FROM days AS s JOIN medians AS m ON {same}
 GROUP BY ALL"""

@@ -18,6 +18,7 @@ from loopring_lab.engine.groups import bps_sql, keys_of, literal, several
 from loopring_lab.engine.kinds import FrameT, Trades
 from loopring_lab.engine.near import prices_near
 from loopring_lab.engine.notes import BOTH_SIDES
+from loopring_lab.engine.question import Streamed
 from loopring_lab.errors import LabError
 from loopring_lab.fills.averages import with_average
 from loopring_lab.fills.orders import STORAGE_ID
@@ -171,11 +172,14 @@ def markouts(
 -- horizons in ms
 SELECT *, horizon AS {keys.aliases[-1]}
 FROM (VALUES {", ".join(named)}) AS h(number, horizon, length)""",
+        "taken": Streamed("""
+-- takers' fills, for each horizon
+SELECT * FROM told CROSS JOIN horizons WHERE told_role = 'taker'"""),
         "counted_sides": """
--- rows of takers of whose fill there are several, as both sides of one may be: nearly none, for each horizon
+-- those of whose fill there are several, as both sides of one may be: nearly none
 SELECT *
-FROM told CROSS JOIN horizons
-WHERE told_role = 'taker' AND trade_id IN (
+FROM taken
+WHERE trade_id IN (
     SELECT trade_id FROM told WHERE told_role = 'taker' GROUP BY trade_id HAVING count(*) > 1
 )""",
         **price_steps(beside, "last", rows="told", kind=kind),
@@ -228,6 +232,7 @@ FROM priced""",
         kind=kind,
         tables=tables,
         sides="counted_sides",
+        asked_about="taken",
     )
 
 

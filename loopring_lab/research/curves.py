@@ -73,22 +73,26 @@ CROSSING = {
     "reason": pa.string(),
 }
 
+# A list of one, as rows without it then have no column for each of what it says.
+DESCRIBED = ", ".join(f"{name}: {name}" for name in CELL)
 CELLS = f"""
--- orders of each cell, and of each account, day and week in it; a row without a cell has how many fills count nowhere
-SELECT cell, {", ".join(CELL)},
+-- orders of each cell, with what they share, and of each account, day and week in it; a row without a cell has how many
+-- fills count nowhere
+SELECT cell,
+    [{{{DESCRIBED}}}] AS described,
     count(*) AS orders,
     fsum(cost) AS cost
 FROM orders
-GROUP BY ALL
+GROUP BY cell, {", ".join(CELL)}
 UNION ALL BY NAME
-SELECT count(*) AS left_out
+SELECT count(*) AS orders
 FROM takers
 WHERE NOT is_taken
 UNION ALL BY NAME
-{by_cluster_sql("cell", "count(*) AS orders, fsum(cost) AS cost", "orders")}"""
-
-# What is read of a cluster in a cell.
-OF_PARTS = ["cell", "level", "cluster", "orders", "cost"]
+SELECT * REPLACE (list_position({list(LEVELS)}, level)::TINYINT AS level)
+FROM (
+    {by_cluster_sql("cell", "count(*) AS orders, fsum(cost) AS cost", "orders")}
+)"""
 
 
 def cost_curves(
@@ -176,18 +180,16 @@ def cost_curves(
         caller, {**steps, "sums": CELLS}, NEEDS, Keys(), reach=length
     )
     sums = ask_table(question, fills, beside, **tables)
-    cells = _cells_with_curves(sums.filter(pc.is_valid(sums["step"])))
+    cells = _cells_with_curves(sums)
     if cells.empty:
         return _answer(fills, pd.DataFrame(), CURVE)
     fit = CostFit(cells)
     # A venue without a curve has no band either.
-    errors_of = _errors(
-        fit, sums.select(OF_PARTS).filter(pc.is_valid(sums["level"])), cluster
-    )
+    errors_of = _errors(fit, sums, cluster)
     about = {
         "quote": _unit_of(tables["worth"]),
         "reference": kind,
-        LEFT_OUT: pc.sum(sums["left_out"]).as_py(),
+        LEFT_OUT: pc.sum(sums.filter(pc.is_null(sums["cell"]))["orders"]).as_py(),
     }
     drawn = []
     for venue, sizes, design, orders in _curves(fit, cells):
@@ -340,7 +342,11 @@ GROUP BY market, side, fill_type, order_id"""),
 
 def _cells_with_curves(sums: pa.Table) -> pd.DataFrame:
     """Return the cells of venues with enough orders, in one order on all kinds of frames: a fit adds them up in it."""
-    cells: pd.DataFrame = sums.to_pandas()
+    found = sums.filter(pc.is_valid(sums["described"]))
+    described = pc.list_flatten(found["described"]).combine_chunks()
+    cells: pd.DataFrame = pa.Table.from_struct_array(described).to_pandas()
+    for name in ("cell", "orders", "cost"):
+        cells[name] = found[name].to_pandas()
     orders = cells.groupby("fill_type")["orders"].transform("sum")
     return cells[orders >= FEWEST].sort_values(list(CELL), ignore_index=True)
 
@@ -352,30 +358,28 @@ def _errors(
 
     Each has the number of clusters at the venue with fewer, the degrees of freedom, and the covariance.
     """
-    # These are nearly as many as orders.
-    parts = sums.to_pandas(strings_to_categorical=True)
+    found = []
+    for number, level in enumerate(LEVELS, start=1):
+        # Sums of clusters in cells are nearly as many as orders, so that those of one level are enough at a time.
+        parts = _parts_of(sums.filter(pc.equal(sums["level"], number)), fit)
+        venues = fit.cells["fill_type"].to_numpy()[parts["place"]]
+        fewest = int(parts["cluster"].groupby(venues).nunique().min())
+        every = parts["cluster"].nunique()
+        is_sure = fewest >= LEAST_CLUSTERS
+        # A few accounts cannot speak for others; one speaks for itself.
+        if cluster is None and level == "account" and every > 1 and not is_sure:
+            return []
+        if is_sure and cluster in (None, level):
+            found.append((level, fewest, every - 1, fit.jackknife(parts)))
+    return found
+
+
+def _parts_of(sums: pa.Table, fit: CostFit) -> pd.DataFrame:
+    """Return the sums of clusters, by the ``place`` of their cell among those of the fit."""
+    parts: pd.DataFrame = sums.drop_columns(["described", "level"]).to_pandas()
     parts["place"] = pd.Index(fit.cells["cell"]).get_indexer(parts.pop("cell"))
     # Cells of a venue without a curve are not among those of the fit.
-    parts = parts[parts["place"] >= 0]
-    parts["fill_type"] = fit.cells["fill_type"].to_numpy()[parts["place"]]
-    numbers = parts.groupby(["level", "fill_type"])["cluster"].nunique()
-    fewest = numbers.groupby("level").min()
-    of_level = dict(list(parts.groupby("level")))
-    every = parts.groupby("level")["cluster"].nunique()
-    # A few accounts cannot speak for others; one speaks for itself.
-    if cluster is None and every["account"] > 1 and fewest["account"] < LEAST_CLUSTERS:
-        return []
-    wanted = [cluster] if cluster else LEVELS
-    return [
-        (
-            level,
-            int(fewest[level]),
-            int(every[level]) - 1,
-            fit.jackknife(of_level[level]),
-        )
-        for level in wanted
-        if fewest.get(level, 0) >= LEAST_CLUSTERS
-    ]
+    return parts[parts["place"] >= 0]
 
 
 def _curves(
