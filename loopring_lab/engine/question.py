@@ -5,7 +5,7 @@ Steps read from top to bottom; each may name those above it. Some names have a m
 ``rows``
     what the question needs of each fill or order. If it is the last step, it is the answer, by row.
 ``sums``
-    sums of rows by group, which can be added up over markets
+    sums of rows by group, which can be added up over markets, and over slices of time
 ``quotes``
     the quote tokens of each group
 ``weights``
@@ -13,7 +13,7 @@ Steps read from top to bottom; each may name those above it. Some names have a m
 ``means``
     what follows from all sums, by group
 ``spreads``
-    sums again, such as of distances from the means
+    sums again: those of clusters, or of distances from the means
 ``pairs``
     of how many fills both sides are there, see `sums`
 ``medians``
@@ -77,7 +77,10 @@ class Large(str):
 
 
 class Prices(Large):
-    """Prices to look up: an archive makes them, and the next large step, for one slice of time after the other."""
+    """Prices to look up: an archive makes them, and the next large step, for one slice of time after the other.
+
+    Where that step is ``rows``, ``sums`` and ``spreads`` follow from it, and are made of each slice.
+    """
 
 
 class Spanned(Streamed):
