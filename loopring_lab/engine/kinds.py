@@ -43,6 +43,8 @@ class HasAnswers(Protocol[FrameT_co]):
 # The trades that calls take: the answer is a frame of the same kind, and for an archive a pandas frame.
 Trades: TypeAlias = FrameT | HasAnswers[FrameT]
 
+# Bits for the place of a row in an answer, below the number of the row that it is about.
+PLACE_OF_ROW = 32
 # Kinds of columns that pandas groups by and Arrow does not: they are grouped by their text.
 TEXTUAL = (pd.IntervalDtype, pd.PeriodDtype)
 
@@ -218,10 +220,10 @@ class InMemory(Given[FrameT]):
         question = asked.question
         found = self.groups(asked)
         if not question.is_sorted:
-            row = np.asarray(found["row"])
-            # Numbers of 16 bits are sorted in a quarter of the time; rows of one trade stay in their order.
-            order = np.lexsort((row.astype(np.uint16), (row >> 16).astype(np.uint16)))
-            found = found.take(pa.array(order))
+            # With its place in the answer behind each number, rows of one trade stay in their order.
+            placed = np.asarray(found["row"]) << PLACE_OF_ROW | np.arange(len(found))
+            placed.sort()
+            found = found.take(pa.array(placed & ((1 << PLACE_OF_ROW) - 1)))
         shown = self.names if question.shown is None else list(question.shown)
         added = without_note(found).drop_columns("row")
         # Columns added to trades stand in the rows of their index; other answers have rows of their own.
