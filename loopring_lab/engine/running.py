@@ -301,7 +301,7 @@ SELECT DISTINCT market, unnest([span - 1, span, span + 1]) AS span
 FROM (SELECT market, {_span_sql("ms", length)} AS span FROM filled)"""
     steps = {**question.steps, "crossed": spans}
     tables.make("crossed", replace(question, steps=steps))
-    is_near = f"market IS NULL OR (market::VARCHAR, {span}) IN (FROM crossed)"
+    is_near = f"market IS NULL OR (market, {span}) IN (FROM crossed)"
     if question.reach is None:
         # Fees are converted in other markets than that of the fill, by prices that need not name them.
         is_near = f"{span} IN (SELECT span FROM crossed)"
