@@ -126,7 +126,7 @@ def asof_sql(
     It adds ``found_price`` and ``found_moment``, null where there is none `within` so many milliseconds. The `keys`
     of `lookups` are in the order of those of the step ``known_prices``.
     """
-    hashed = f"hash({', '.join(keys or ('market',))})"
+    number = f"hash({', '.join(keys or ('market',))})"
     near = "TRUE"
     if within is not None:
         near = (
@@ -135,17 +135,12 @@ def asof_sql(
     sign = ">" if nearest == "last" else "<"
     return f"""
 -- beside each row the {nearest} price {"before" if nearest == "last" else "after"} its anchor
-WITH numbered AS (  -- a short number for each hash, as rows are sorted by it in half the time
-    SELECT keys, (row_number() OVER (ORDER BY keys))::INTEGER AS key_number
-    FROM (SELECT DISTINCT keys FROM known_prices)
-),
-met AS (  -- each row, with the price that it meets
+WITH met AS (  -- each row, with the price that it meets
     SELECT l.*, k.price AS met_price, k.moment AS met_moment
-    FROM (SELECT looking.*, key_number FROM {lookups} AS looking LEFT JOIN numbered ON {hashed} = keys) AS l
-    ASOF LEFT JOIN (FROM known_prices JOIN numbered USING (keys)) AS k
-        ON l.key_number = k.key_number AND anchor {sign} k.moment
+    FROM (SELECT *, {number} AS keys FROM {lookups}) AS l
+    ASOF LEFT JOIN known_prices AS k ON l.keys = k.keys AND anchor {sign} k.moment
 )
-SELECT * EXCLUDE (key_number, met_price, met_moment),
+SELECT * EXCLUDE (keys, met_price, met_moment),
     CASE WHEN {near} THEN met_price END AS found_price,
     CASE WHEN {near} THEN met_moment END AS found_moment
 FROM met"""
