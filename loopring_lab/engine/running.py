@@ -277,7 +277,8 @@ def _slices(question: Question, tables: _Tables) -> Iterator[Question]:
         near = f"created_at >= {_time_sql((since - 1) * length)} AND created_at < {_time_sql((until + 1) * length)}"
         yield _only(of_slice, near, f"first_fill >= {begun} AND last_fill < {ended}")
     crossed = [f"{edge} BETWEEN first_fill + 1 AND last_fill" for edge in moments]
-    is_crossing = f"coalesce({' OR '.join(crossed)}, TRUE)"
+    # Most orders have one fill, and are told by that alone.
+    is_crossing = f"coalesce(first_fill < last_fill AND ({' OR '.join(crossed)}), TRUE)"
     spans = f"""
 -- spans of markets with the fills of these orders, and those next to them
 WITH crossing AS (
