@@ -22,13 +22,14 @@ def hash_sql(column: str) -> str:
 
 def known_hashes(values: pa.Array | pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:
     """Return order hashes, null for what is none, as `hash_sql` does in several times the time."""
-    texts = values
-    if pa.types.is_dictionary(values.type):
-        # Each row has a text of its own then, which together may take more than the 2 GB of Arrow's usual texts.
-        texts = values.cast(pa.large_string())
-    if not (pa.types.is_string(texts.type) or pa.types.is_large_string(texts.type)):
+    is_dictionary = pa.types.is_dictionary(values.type)
+    kind = values.type.value_type if is_dictionary else values.type
+    if not (pa.types.is_string(kind) or pa.types.is_large_string(kind)):
         # Nothing else is a hash when DuckDB writes it as text.
         return pa.nulls(len(values), pa.string())
+    # Each row of categories has a text of its own then, which together may take more than the 2 GB of Arrow's usual
+    # texts.
+    texts = values.cast(pa.large_string()) if is_dictionary else values
     has_length = pc.equal(pc.binary_length(texts), len(NO_HASH))
     # Without the digits at its end, only this is left of a hash.
     is_hash = pc.and_(has_length, pc.equal(pc.ascii_rtrim(texts, HEX_DIGITS), "0x"))

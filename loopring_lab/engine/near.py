@@ -35,7 +35,7 @@ PRICED = f"""
 SELECT DISTINCT {{keys}}, {HOUR_OF} AS hour FROM trades WHERE created_at IS NOT NULL"""
 NEAR = "-- these hours, and beyond each the nearest with prices\nFROM hours"
 BEYOND = "SELECT p.* FROM hours AS l ASOF JOIN priced AS p ON {same} AND l.hour {side} p.hour"
-IN_THESE = f"WHERE ({{keys}}, {HOUR_OF}) IN (FROM near)"
+IN_THESE = f"WHERE ({{texts}}, {HOUR_OF}) IN (FROM near)"
 
 
 def prices_near(
@@ -70,6 +70,8 @@ def closes_near(
         return prices
     caller = prices.caller
     listed = ", ".join(keys)
+    # A market that is no text is none that was traded in.
+    texts = ", ".join(f"{key}::VARCHAR" for key in keys)
     same = " AND ".join(f"l.{key} = p.{key}" for key in keys)
     asked = ask_table(hours, trades, **tables)
     steps = {"sums": PRICED.format(keys=listed)}
@@ -82,5 +84,5 @@ def closes_near(
     steps = {
         "sums": f"-- the prices of these hours\nSELECT {', '.join(columns)} FROM trades"
     }
-    of_hours = Question(caller, steps, columns, only=IN_THESE.format(keys=listed))
+    of_hours = Question(caller, steps, columns, only=IN_THESE.format(texts=texts))
     return Arrow(ask_table(of_hours, prices, near=near), caller)

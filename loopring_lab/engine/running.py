@@ -48,8 +48,6 @@ ANSWERED = "number of the row in the answer"
 # An archive looks up prices for this many rows at a time. They fit into the usual memory, where 10 million wrote twice
 # the size of their archive to the disk.
 ROWS_OF_A_SLICE = 1_000_000
-# What follows from rows that prices were looked up for is made of each slice, and is all that is kept of them.
-OF_ROWS = ("sums", "spreads", "ranked")
 # Steps that read all rows, each by itself: in one query they take more memory than there is.
 READ_ALL = ("sums", "spreads", "medians")
 
@@ -214,9 +212,8 @@ def _make_slices(
         ranked = f"-- what has medians\nSELECT {columns} FROM rows"
         question = replace(question, steps={**question.steps, "ranked": ranked})
         passing.append(looked_up)
-        kept = [
-            name for name in ("sums", "spreads", "ranked") if name in question.steps
-        ]
+        steps = ("sums", "spreads", "ranked")
+        kept = [name for name in steps if name in question.steps]
     for of_slice in _slices(question, tables):
         for name in (*passing, *kept):
             tables.make(name, of_slice)
@@ -302,7 +299,7 @@ SELECT DISTINCT market, unnest([span - 1, span, span + 1]) AS span
 FROM (SELECT market, {_span_sql("ms", length)} AS span FROM filled)"""
     steps = {**question.steps, "crossed": spans}
     tables.make("crossed", replace(question, steps=steps))
-    is_near = f"market IS NULL OR (market, {span}) IN (FROM crossed)"
+    is_near = f"market IS NULL OR (market::VARCHAR, {span}) IN (FROM crossed)"
     if question.reach is None:
         # Fees are converted in other markets than that of the fill, by prices that need not name them.
         is_near = f"{span} IN (SELECT span FROM crossed)"

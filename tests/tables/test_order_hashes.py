@@ -76,6 +76,14 @@ def test_hashes_are_told_from_what_is_none_in_every_frame(trades, engine, column
         assert {line["order_hash"] for line in found} == {HASH, HASH.lower(), None}
 
 
+def test_categories_of_bytes_are_no_hashes(trades):
+    """Bytes are none in any column, whether they can be read as text or not."""
+    some = list(islice(cycle([HASH.encode(), b"\xff"]), len(trades)))
+    without = trades.assign(order_hash=pd.Series(None, trades.index, "str"))
+    found = lab.fills.shortfall(trades.assign(order_hash=pd.Categorical(some)), by=[])
+    assert_frame_equal(found, lab.fills.shortfall(without, by=[]))
+
+
 def test_rows_have_none():
     hashes = [*PLACEHOLDERS, HASH]
     rows = [row(id=str(n), orderHash=one) for n, one in enumerate(hashes, start=1)]
