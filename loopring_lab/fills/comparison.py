@@ -298,7 +298,7 @@ def _answered(
             added=(*keys.added, "part"),
         )
     length = parse_length(horizon, caller, "horizon")
-    beside = prices_near(prices, fills, length)
+    beside = prices_near(prices, fills, length, within=OLDEST_BEFORE)
     kind = kind_of_prices(beside, fills)
     found = compare_by(keys, fills, beside, kind, length, *how, costs=costs)
     check_markets(found["fills"], fills, prices)

@@ -150,7 +150,8 @@ def markouts(
     caller = "lab.fills.markouts"
     lengths = _parse_horizons(horizons, caller)
     fills = given(trades, caller)
-    beside = prices_near(prices, fills, *lengths.values())
+    within = parse_tolerance(tolerance, caller)
+    beside = prices_near(prices, fills, *lengths.values(), within=within)
     keys = keys_of(fills, by, *TAKEN)
     names = (*keys.names, "horizon")
     keys = replace(
@@ -161,7 +162,6 @@ def markouts(
     )
     kind = kind_of_prices(beside, fills)
     roles, tables = role_steps(fills)
-    within = parse_tolerance(tolerance, caller)
     named = [
         f"({number}, {literal(name)}, {lengths[name]})"
         for number, name in enumerate(lengths)
@@ -306,10 +306,10 @@ def shortfall(
     """
     caller = "lab.fills.shortfall"
     fills = given(trades, caller)
-    beside = prices_near(prices, fills)
+    within = parse_tolerance(tolerance, caller)
+    beside = prices_near(prices, fills, within=within)
     kind = kind_of_prices(beside, fills)
     keys = keys_of(fills, by, *TAKEN)
-    within = parse_tolerance(tolerance, caller)
     received = "sum(CASE fee_token WHEN base THEN size WHEN quote THEN notional END)"
     fee_bps = bps_sql("sum(fee)", received)
     # In ``costs`` `is_only` is FALSE: an order whose fills are of two sides has two rows there.

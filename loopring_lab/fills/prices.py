@@ -338,11 +338,11 @@ def cost_of(
             f"{caller}: reference={reference!r} is not known. Give 'next', 'last', or a frame of prices."
         )
     nearest: Nearest = "first" if reference == "next" else "last"
-    beside = prices_near(looked_up, fills, nearest=nearest)
+    within = parse_tolerance(tolerance, caller)
+    beside = prices_near(looked_up, fills, nearest=nearest, within=within)
     kind = kind_of_prices(beside, fills)
     anchor = "ended" if reference == "next" else "began"
     (asked_of,) = rows or ("trades",)
-    within = parse_tolerance(tolerance, caller)
     steps = {
         **(rows or {}),
         **price_steps(

@@ -15,7 +15,7 @@ from loopring_lab.engine.ask import given
 from loopring_lab.engine.groups import UTC, keys_of
 from loopring_lab.engine.kinds import FrameT, Trades
 from loopring_lab.engine.near import prices_near
-from loopring_lab.fills.comparison import MATCH, RESULTS, compare_by
+from loopring_lab.fills.comparison import MATCH, OLDEST_BEFORE, RESULTS, compare_by
 from loopring_lab.fills.prices import check_markets, kind_of_prices, noted
 
 COMPARED = (
@@ -100,7 +100,7 @@ def changes(
     caller = "lab.research.changes"
     fills = given(trades, caller)
     length = parse_length(horizon, caller, "horizon")
-    beside = prices_near(prices, fills, length)
+    beside = prices_near(prices, fills, length, within=OLDEST_BEFORE)
     kind = kind_of_prices(beside, fills)
     keys = keys_of(fills, by, *COMPARED, *RESULTS, every=str(every), tz=tz)
     period, *others = keys.names

@@ -171,7 +171,7 @@ def cost_curves(
             f"{caller}: horizon={horizon!r} leaves no time for a price. Give one such as '1min'."
         )
     fills = given(trades, caller)
-    beside = prices_near(prices, fills, length)
+    beside = prices_near(prices, fills, length, within=length)
     kind = kind_of_prices(beside, fills)
     steps, tables = role_steps(fills)
     steps |= _order_steps(beside, kind, length)
