@@ -28,13 +28,9 @@ AFTER = "<"
 # Of so few hours beside each fill all are read, whether they have prices or not.
 FEW = 2 * HOUR
 
-HOURS_BETWEEN = f"""
--- hours, counted from 1970, in which a price is that is looked up for a fill
-SELECT DISTINCT market, unnest(range((ms - {{back}}) // {HOUR}, (ms + {{ahead}}) // {HOUR} + 1)) AS hour FROM trades
-WHERE market IS NOT NULL AND ms IS NOT NULL"""
-LOOKED_FROM = f"""
--- hours, counted from 1970, in which a price is looked up for a fill
-SELECT DISTINCT market, unnest([{{moments}}]) // {HOUR} AS hour FROM trades
+LOOKED_FROM = """
+-- hours, counted from 1970, in which prices of fills are looked up; where these must be near, all that they may be in
+SELECT DISTINCT market, unnest({hours}) AS hour FROM trades
 WHERE market IS NOT NULL AND ms IS NOT NULL"""
 # Microseconds take half the time that milliseconds do.
 HOUR_OF = f"epoch_us(created_at::TIMESTAMPTZ) // {1000 * HOUR}"
@@ -57,16 +53,19 @@ def prices_near(
 
     They are looked up from each fill, and from so many milliseconds `later`; `within` so many, or at any distance.
     """
-    sides: tuple[str, ...] = (BEFORE if nearest == "last" else AFTER,)
-    moments = ", ".join(f"ms + {length}" for length in (0, *later))
-    hours = LOOKED_FROM.format(moments=moments)
     farthest = max(later, default=0)
+    sides = []
     if within is not None and within + farthest <= FEW:
-        sides = ()
         back = within if nearest == "last" else 0
-        hours = HOURS_BETWEEN.format(back=back, ahead=farthest + within - back)
+        ahead = farthest + within - back
+        hours = f"range((ms - {back}) // {HOUR}, (ms + {ahead}) // {HOUR} + 1)"
+    else:
+        sides.append(BEFORE if nearest == "last" else AFTER)
+        listed = [f"(ms + {length}) // {HOUR}" for length in (0, *later)]
+        hours = f"[{', '.join(listed)}]"
     found = given_prices(prices, trades.caller)
-    question = Question(trades.caller, {"sums": hours}, NEEDS)
+    steps = {"sums": LOOKED_FROM.format(hours=hours)}
+    question = Question(trades.caller, steps, NEEDS)
     return closes_near(found, trades, question, *sides)
 
 
