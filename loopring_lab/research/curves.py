@@ -359,18 +359,18 @@ def _errors(
     Each has the number of clusters at the venue with fewer, the degrees of freedom, and the covariance.
     """
     found = []
-    for number, level in enumerate(LEVELS, start=1):
+    for level in [cluster] if cluster else LEVELS:
         # Sums of clusters in cells are nearly as many as orders, so that those of one level are enough at a time.
-        parts = _parts_of(sums.filter(pc.equal(sums["level"], number)), fit)
+        is_of_level = pc.equal(sums["level"], 1 + LEVELS.index(level))
+        parts = _parts_of(sums.filter(is_of_level), fit)
         venues = fit.cells["fill_type"].to_numpy()[parts["place"]]
         fewest = int(parts["cluster"].groupby(venues).nunique().min())
         every = parts["cluster"].nunique()
-        is_sure = fewest >= LEAST_CLUSTERS
-        # A few accounts cannot speak for others; one speaks for itself.
-        if cluster is None and level == "account" and every > 1 and not is_sure:
-            return []
-        if is_sure and cluster in (None, level):
+        if fewest >= LEAST_CLUSTERS:
             found.append((level, fewest, every - 1, fit.jackknife(parts)))
+        elif cluster is None and level == "account" and every > 1:
+            # A few accounts cannot speak for others; one speaks for itself.
+            return []
     return found
 
 
