@@ -8,12 +8,14 @@ a setting, it returns sums and products with fewer places, silently.
 from __future__ import annotations
 
 import re
+import shutil
 import subprocess
 import sys
 import warnings
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -170,6 +172,13 @@ def _check_python(session: Any) -> None:
 
 @cache
 def _can_answer(python: str) -> bool:
+    found = shutil.which(python)
+    # The same folder has this Python under several names; starting another one takes a second.
+    if (
+        found
+        and Path(found).absolute().parent == Path(sys.executable).absolute().parent
+    ):
+        return True
     try:
         ran = subprocess.run([python, "-c", TRIED], capture_output=True, check=False)
     except OSError:
