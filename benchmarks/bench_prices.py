@@ -6,8 +6,10 @@ much more memory the rest takes. Spark is left out where it is not installed.
 Run: python benchmarks/bench_prices.py
 """
 
+import os
 import re
 import statistics
+import sys
 import tempfile
 import warnings
 from collections.abc import Callable
@@ -120,6 +122,7 @@ def spark_summary(file: str) -> dict[str, float]:
     """Return the seconds by the clock that `fees.summary` takes of rows in twenty markets, and in one."""
     from pyspark.sql import SparkSession
 
+    os.environ["PYSPARK_PYTHON"] = sys.executable
     trades = lab.Archive(file).trades()
     in_one = trades.assign(market=trades["market"].cat.categories[0])
     builder = SparkSession.builder.master("local[2]")

@@ -447,7 +447,7 @@ def read_outside_prices(
     # and the time from one to the next.
     first = int(times[0]) if len(times) else start
     head = first.to_bytes(8, "little") + every.to_bytes(8, "little")
-    body = head + prices.astype("<i8").tobytes()
+    body = head + prices.astype("<i8", copy=False).tobytes()
     return Response(body, media_type="application/octet-stream")
 
 

@@ -104,8 +104,8 @@ class LatentPrices:
         """Return what an outside market shows at whole minutes: true prices and noise, in 10**-12 quote."""
         import numpy as np
 
-        hours, rest = np.divmod(times - self.start, HOUR)
-        minutes_of_hour = rest // MINUTE
+        hours = (times - self.start) // HOUR
+        minutes_of_hour = (times - self.start) // MINUTE - 60 * hours
         base = self._at_minutes(market.base, hours, minutes_of_hour)
         quote = self._at_minutes(market.quote, hours, minutes_of_hour)
         key = int.from_bytes(sha256(f"{name} {market.name}".encode()).digest()[:7])

@@ -43,6 +43,8 @@ FAILED = "failed"
 UPDATE_STATES = (RECEIVED, PROCESSING, PROCESSED, FAILED)
 FINAL_STATES = (PROCESSED, FAILED)
 MOST_DIGITS = 76  # of an amount: the most that decimal256 holds
+# Prices are converted at so many times at once, as all at once would take twice the memory.
+TIMES_AT_ONCE = 1 << 14
 # The words by which errors call what they expected.
 KINDS = {
     str: "text",
@@ -300,9 +302,7 @@ def read_outside_prices(
                 got="others",
                 hint=_HINT,
             )
-    # Rows are in the order of time, those of one time in that of their markets.
-    in_order = np.array([one[2:] for one in sent]).T.ravel()
-    market_of_row = np.tile(np.arange(len(sent), dtype=np.int16), len(times))
+    created_at = pd.to_datetime(times, unit="ms", utc=True).as_unit("ms")
     names = list(bodies)
     bases = list(markets.loc[names, "base"])
     quotes = list(markets.loc[names, "quote"])
@@ -313,19 +313,35 @@ def read_outside_prices(
         if isinstance(kind, pd.CategoricalDtype):
             # pandas joins by categories only where both frames have the same ones.
             category = category.set_categories(kind.categories)
-        columns[name] = category[market_of_row]
-    # Numbers of 64 bits have at most 19 digits, so that 128 bits hold them with six more decimal places. Checking that
-    # each fits would take as long again.
-    whole = pa.array(in_order).cast(pa.decimal128(38, 0))
-    amounts = with_scale(whole, pa.decimal128(38, 12))
+        columns[name] = pd.Categorical.from_codes(
+            np.tile(category.codes, len(times)), dtype=category.dtype
+        )
     return pd.DataFrame(
         {
-            "created_at": pd.Series(np.repeat(times, len(sent))).astype(
-                "datetime64[ms, UTC]"
-            ),
+            "created_at": created_at.repeat(len(sent)),
             **columns,
-            "price": as_series(amounts.cast(AMOUNT_TYPE, safe=False)),
-        }
+            "price": as_series(_prices([one[2:] for one in sent])),
+        },
+        copy=False,
+    )
+
+
+def _prices(markets: list[np.ndarray]) -> pa.Array:
+    """Return prices of markets at the same times, in 10**-12 quote, as amounts: first those of the first time."""
+    amounts = np.empty((len(markets[0]), len(markets)), "V16")
+    for begin in range(0, len(amounts), TIMES_AT_ONCE):
+        end = begin + TIMES_AT_ONCE
+        part = np.stack([prices[begin:end] for prices in markets], axis=1)
+        # Numbers of 64 bits have at most 19 digits, so that 128 bits hold them with six more decimal places. Checking
+        # that each fits would take as long again.
+        whole = pa.array(part.ravel()).cast(pa.decimal128(38, 0))
+        scaled = with_scale(whole, pa.decimal128(38, 12))
+        exact = scaled.cast(AMOUNT_TYPE, safe=False)
+        amounts[begin:end] = np.frombuffer(exact.buffers()[1], "V16").reshape(
+            part.shape
+        )
+    return pa.Array.from_buffers(
+        AMOUNT_TYPE, amounts.size, [None, pa.py_buffer(amounts)]
     )
 
 

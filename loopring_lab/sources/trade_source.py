@@ -65,7 +65,8 @@ class TradeSource(Protocol):
 
 def labelled(frame: pd.DataFrame, client: TradeSource) -> pd.DataFrame:
     """Return a copy of a frame that says where it is from: clients keep listings, and callers change what they get."""
-    copy = frame.copy()
+    # pandas copies the values once somebody changes them.
+    copy = frame.copy(deep=False)
     copy.attrs |= {"source": client.source, "synthetic": client.synthetic}
     return copy
 
