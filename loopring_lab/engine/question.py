@@ -88,7 +88,10 @@ class Spanned(Streamed):
 
 
 class Celled(Streamed):
-    """Rows with the number of their ``cell``: an archive makes the sums ``spreads`` of some cells at a time."""
+    """Rows with the number of their ``cell``: an archive makes the sums ``spreads`` of some cells at a time.
+
+    All rows of a cell have the same ``block``, a number; those of some blocks are found fast where rows are in order.
+    """
 
 
 @dataclass(frozen=True)

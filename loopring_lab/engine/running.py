@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -235,15 +235,20 @@ def _parts_of_cells(
     if name != "spreads" or not celled:
         yield question
         return
-    counted = tables.trades.query(TRADES, "SELECT count(*) FROM orders")
-    parts = max(1, -(-counted.fetchall()[0][0] // ROWS_OF_A_SLICE))
-    for part in range(parts):
-        steps = dict(question.steps)
-        for key in celled:
-            steps[key] = Celled(
-                f"SELECT * FROM ({steps[key]}\n) WHERE cell % {parts} = {part}"
+    [key] = celled
+    counted = f"SELECT block, count(*) AS orders FROM {key} WHERE cell IS NOT NULL GROUP BY block"
+    steps = {**question.steps, "blocks": counted}
+    tables.make("blocks", replace(question, steps=steps))
+    blocks = tables.trades.query(TRADES, "FROM blocks ORDER BY block").fetchall()
+    for since, until in pairwise(_edges(blocks)):
+        orders = sum(count for block, count in blocks if since <= block < until)
+        parts = -(-orders // ROWS_OF_A_SLICE)
+        for part in range(parts):
+            of_part = (
+                f"block >= {since} AND block < {until} AND cell % {parts} = {part}"
             )
-        yield replace(question, steps=steps)
+            step = Celled(f"SELECT * FROM ({question.steps[key]}\n) WHERE {of_part}")
+            yield replace(question, steps={**question.steps, key: step})
 
 
 def _slices(question: Question, tables: _Tables) -> Iterator[Question]:
@@ -255,7 +260,9 @@ def _slices(question: Question, tables: _Tables) -> Iterator[Question]:
     # Slices begin and end with spans, whose neighbours have all that is in reach.
     length = max(question.reach or 0, question.later, HOUR)
     span = _span_sql("epoch_ms(created_at::TIMESTAMPTZ)", length)
-    edges = _edges(tables.trades, span)
+    timed = tables.trades.filter("created_at IS NOT NULL")
+    counted = timed.aggregate(f"{span} AS span, count(*) AS rows").order("span")
+    edges = _edges(counted.fetchall())
     # A single slice has two edges, and trades without times have one.
     if len(edges) < 3:
         yield question
@@ -346,15 +353,15 @@ def _with_ends(question: Question, *ends: str) -> Question:
     return replace(question, steps={**question.steps, "known_prices": known})
 
 
-def _edges(trades: Any, span: str) -> list[int]:
-    """Return the spans that slices of up to `ROWS_OF_A_SLICE` rows begin with, and the one after the last."""
-    counted = trades.filter("created_at IS NOT NULL").aggregate(
-        f"{span} AS span, count(*) AS rows"
-    )
+def _edges(counts: Iterable[tuple[int, int]]) -> list[int]:
+    """Return the spans that slices of up to `ROWS_OF_A_SLICE` rows begin with, and the one after the last.
+
+    `counts` are spans in their order, each with its number of rows.
+    """
     edges: list[int] = []
     rows = 0
     last = 0
-    for last, count in counted.order("span").fetchall():
+    for last, count in counts:
         if not edges or rows + count > ROWS_OF_A_SLICE:
             edges.append(last)
             rows = 0

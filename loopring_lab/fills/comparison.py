@@ -75,6 +75,8 @@ CELLS = {
     "week": "week",
     "month": "date_trunc('month', make_timestamp(began * 1000))",
 }
+# Orders that share one of these are of one week.
+IN_A_WEEK = {CELLS[name] for name in ("hour", "day", "week")}
 # The price before an order may be this old: an hour, which is the default of `markouts`.
 OLDEST_BEFORE = HOUR
 # Columns of the answer that no key may be called.
@@ -442,6 +444,8 @@ def _order_steps(
     group = ", ".join([EVERYTHING, *asked_keys, *own_columns])
     began = f"(first_fill >> {PLACE_BITS})"
     cell = ", ".join(["market", *own_columns, *cells])
+    # Orders are kept in the order of their times.
+    block = "week" if IN_A_WEEK & set(cells) else "0"
     classes = range(SIZE_CLASSES)
     return {
         "rows": Streamed(f"""
@@ -495,6 +499,7 @@ GROUP BY ALL"""),
         "celled": Celled(f"""
 -- orders with the class of their size, and the number of the cell that they are compared in
 SELECT *,
+    {block} AS block,
     CASE {up_to_sql("size", classes)} ELSE {classes[-1]} END AS size_class,
     CASE WHEN value > 0 THEN (hash({cell}) >> 1)::BIGINT END AS cell
 FROM orders

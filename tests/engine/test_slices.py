@@ -43,6 +43,9 @@ QUESTIONS: dict[str, Ask] = {
     "venues": lambda trades, prices, _: lab.fills.compare_venues(
         trades, prices, match="market"
     ),
+    "venues of a day": lambda trades, prices, _: lab.fills.compare_parts(
+        trades, prices, match=["market", "day"]
+    ),
 }
 
 
@@ -73,6 +76,7 @@ def check(name: str, near: str | None, seed: int, rows: int, monkeypatch: Any) -
         ("next", "1h"),
         ("along a path", None),
         ("along a path of given prices", "1h"),
+        ("venues of a day", None),
         thorough("two in a row", "1h"),
     ],
 )
