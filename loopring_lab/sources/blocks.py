@@ -103,7 +103,7 @@ class BlocksClient:
         >>> lab.connect(blocks=store).tokens().index.tolist()
         ['ETH']
         """
-        return labelled(self._contents.tokens.copy(), self)
+        return labelled(self._contents.tokens, self)
 
     def markets(self) -> pd.DataFrame:
         """Return the markets in which the blocks have fills.
@@ -121,7 +121,7 @@ class BlocksClient:
         >>> len(lab.connect(blocks=store).markets())
         0
         """
-        return labelled(self._contents.markets.copy(), self)
+        return labelled(self._contents.markets, self)
 
     def close(self) -> None:
         """Close nothing: the file of the store is open only while it is read.

@@ -204,7 +204,7 @@ class Client:
         ETH            0        18
         USDC           6         6
         """
-        return labelled(self._tokens.copy(), self)
+        return labelled(self._tokens, self)
 
     def markets(self) -> pd.DataFrame:
         """Read the markets; they are requested once and then remembered.
@@ -221,7 +221,7 @@ class Client:
         market
         LRC-ETH  LRC   ETH      True            True
         """
-        return labelled(self._markets.copy(), self)
+        return labelled(self._markets, self)
 
     @arguments.of_each_account
     def trades(

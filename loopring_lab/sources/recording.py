@@ -95,7 +95,7 @@ class Recording:
         >>> lab.connect(recording=folder).tokens().loc["USDC", "decimals"]
         6
         """
-        return labelled(self._tokens.copy(), self)
+        return labelled(self._tokens, self)
 
     def markets(self) -> pd.DataFrame:
         """Return the saved markets.
@@ -110,7 +110,7 @@ class Recording:
         >>> lab.connect(recording=folder).markets().loc["LRC-ETH", "quote"]
         'ETH'
         """
-        return labelled(self._markets.copy(), self)
+        return labelled(self._markets, self)
 
     @arguments.of_each_account
     def trades(

@@ -64,9 +64,11 @@ class TradeSource(Protocol):
 
 
 def labelled(frame: pd.DataFrame, client: TradeSource) -> pd.DataFrame:
-    """Say where a frame is from, in its ``attrs``. Of what a client keeps that is a copy, as callers change values."""
-    frame.attrs |= {"source": client.source, "synthetic": client.synthetic}
-    return frame
+    """Return a copy of a frame that says where it is from: clients keep listings, and callers change what they get."""
+    # pandas copies the values once somebody changes them.
+    copy = frame.copy(deep=False)
+    copy.attrs |= {"source": client.source, "synthetic": client.synthetic}
+    return copy
 
 
 MEMBERS = [name for name in vars(TradeSource) if not name.startswith("_")]
