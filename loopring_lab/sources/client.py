@@ -31,7 +31,7 @@ from loopring_lab.protocol.eddsa import L2Key, request_message, sign_request
 from loopring_lab.redaction import SecretText, hide
 from loopring_lab.sources import paging, records
 from loopring_lab.sources.records import Account, Exchange, Submission, UpdateFee
-from loopring_lab.sources.trade_source import labelled
+from loopring_lab.sources.trade_source import labelled, labels
 from loopring_lab.tables import rows, wire
 from loopring_lab.tables.listings import POOL_PREFIX
 
@@ -452,7 +452,8 @@ class Client:
                 report(len(found), len(queries))
             kinds = dict(trades.dtypes) if isinstance(trades, pd.DataFrame) else {}
             prices = records.read_outside_prices(found, self._markets, kinds)
-        return labelled(prices, self)
+        prices.attrs |= labels(self)
+        return prices
 
     def account(
         self, account_id: int | None = None, owner: str | None = None

@@ -63,11 +63,15 @@ class TradeSource(Protocol):
         """Close what is kept open."""
 
 
+def labels(client: TradeSource) -> dict[str, Any]:
+    """Return what a frame says in its ``attrs`` of where it is from."""
+    return {"source": client.source, "synthetic": client.synthetic}
+
+
 def labelled(frame: pd.DataFrame, client: TradeSource) -> pd.DataFrame:
     """Return a copy of a frame that says where it is from: clients keep listings, and callers change what they get."""
-    # pandas copies the values once somebody changes them.
-    copy = frame.copy(deep=False)
-    copy.attrs |= {"source": client.source, "synthetic": client.synthetic}
+    copy = frame.copy()
+    copy.attrs |= labels(client)
     return copy
 
 

@@ -143,6 +143,13 @@ def test_a_price_is_the_true_one_and_a_basis_point_of_noise_that_does_not_last(
     assert abs(np.corrcoef(noise[1:], noise[:-1])[0, 1]) < 0.06
 
 
+def test_a_caller_may_change_each_value_of_trades_and_of_prices(client, trades):
+    for frame in (client.trades(11519), client.outside_prices(trades, every="1h")):
+        for name in frame:
+            frame.loc[0, name] = frame[name].iloc[1]
+            assert frame[name].iloc[:2].nunique(dropna=False) == 1
+
+
 @pytest.mark.parametrize("every", ["60", "90s", "0min", "-1h", 60, None])
 def test_times_between_prices_are_whole_minutes(client, trades, every):
     with pytest.raises(lab.LabError, match="outside_prices: every=.* Give "):
