@@ -17,7 +17,6 @@ from loopring_lab.engine.groups import HOUR
 from loopring_lab.engine.kinds import Arrow, Given
 from loopring_lab.engine.question import ORDER_COLUMNS, PLACE, Question
 from loopring_lab.engine.running import run
-from loopring_lab.engine.text import TRADES
 
 NEEDS = ("created_at", "market", "price")
 # A frame with one of these holds trades, not closes.
@@ -40,9 +39,7 @@ PRICED = f"""
 SELECT DISTINCT {{keys}}, {HOUR_OF} AS hour FROM trades WHERE created_at IS NOT NULL"""
 NEAR = "-- these hours, and beyond each the nearest with prices\nFROM hours"
 BEYOND = "SELECT p.* FROM hours AS l ASOF JOIN priced AS p ON {same} AND l.hour {side} p.hour"
-IN_THESE = f"""
--- the prices of these hours
-SELECT {{columns}} FROM {TRADES} WHERE ({{texts}}, {HOUR_OF}) IN (FROM near)"""
+IN_THESE = f"WHERE ({{texts}}, {HOUR_OF}) IN (FROM near)"
 
 
 def prices_near(
@@ -101,8 +98,8 @@ def closes_near(
         text = "\nUNION\n".join([NEAR, *beyond])
         near = run(text, caller, hours=near, priced=ask_table(usable, prices))
     columns = [*needs, *(name for name in PLACE if name in prices.names)]
-    listed = ", ".join(columns)
-    # They are read as they are: the question that they are for converts what it needs of them.
-    steps = {"sums": IN_THESE.format(columns=listed, texts=texts)}
-    of_hours = Question(caller, steps, columns)
+    steps = {
+        "sums": f"-- the prices of these hours\nSELECT {', '.join(columns)} FROM trades"
+    }
+    of_hours = Question(caller, steps, columns, only=IN_THESE.format(texts=texts))
     return Arrow(ask_table(of_hours, prices, near=near), caller)
