@@ -70,7 +70,7 @@ CELLS = {
     "side": "side",
     "size": "size_class",
     "account": "account",
-    "hour": f"began // {HOUR}",
+    "hour": f"floor(began / {HOUR}.0)::BIGINT",
     "day": "day",
     "week": "week",
     "month": "date_trunc('month', make_timestamp(began * 1000))",

@@ -302,7 +302,7 @@ def read_outside_prices(
                 got="others",
                 hint=_HINT,
             )
-    created_at = pd.to_datetime(times, unit="ms", utc=True).as_unit("ms")
+    created_at = pd.DatetimeIndex(times.astype("datetime64[ms]")).tz_localize("UTC")
     names = list(bodies)
     bases = list(markets.loc[names, "base"])
     quotes = list(markets.loc[names, "quote"])
@@ -326,12 +326,12 @@ def read_outside_prices(
     )
 
 
-def _prices(markets: list[np.ndarray]) -> pa.Array:
-    """Return prices of markets at the same times, in 10**-12 quote, as amounts: first those of the first time."""
-    amounts = np.empty((len(markets[0]), len(markets)), "V16")
+def _prices(of_markets: list[np.ndarray]) -> pa.Array:
+    """Return prices in 10**-12 quote as amounts: of the first time those of all markets, then of the next time."""
+    amounts = np.empty((len(of_markets[0]), len(of_markets)), "V16")
     for begin in range(0, len(amounts), TIMES_AT_ONCE):
         end = begin + TIMES_AT_ONCE
-        part = np.stack([prices[begin:end] for prices in markets], axis=1)
+        part = np.stack([prices[begin:end] for prices in of_markets], axis=1)
         # Numbers of 64 bits have at most 19 digits, so that 128 bits hold them with six more decimal places. Checking
         # that each fits would take as long again.
         whole = pa.array(part.ravel()).cast(pa.decimal128(38, 0))

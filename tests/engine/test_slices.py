@@ -126,3 +126,24 @@ def test_prices_of_any_time_may_be_older_than_all_trades(monkeypatch):
     costs = lab.fills.all_in_cost(InArchive(trades), InArchive(older), None, by=[])
     assert costs["unpriced"].sum() < costs["fills"].sum() / 2
     assert_same(costs, lab.fills.all_in_cost(trades, older, None, by=[]))
+
+
+def test_the_hours_before_and_after_1970_are_two():
+    trades = drawn(1)
+    is_on_book = trades["fill_type"] == "dex"
+    times = BEFORE_1970.ceil("D") + is_on_book.map(
+        {True: pd.Timedelta("30min"), False: pd.Timedelta("-30min")}
+    )
+    trades = trades.assign(
+        created_at=times.astype(trades["created_at"].dtype),
+        market="LRC-ETH",
+        order_hash=None,
+        storage_id=range(len(trades)),
+    )
+    prices = outside(trades)
+    orders = [
+        lab.fills.compare_venues(trades, prices, match=match)["orders"].item()
+        for match in ("market", ["market", "hour"])
+    ]
+    assert orders[0] > 0
+    assert orders[1] == 0
