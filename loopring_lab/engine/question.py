@@ -90,7 +90,7 @@ class Spanned(Streamed):
 class Celled(Streamed):
     """Rows with the number of their ``cell``: an archive makes the sums ``spreads`` of some cells at a time.
 
-    All rows of a cell have the same ``block``, a number; those of some blocks are found fast where rows are in order.
+    All rows of a cell have the same ``span``, a number; those of some spans are found fast where rows are in order.
     """
 
 

@@ -236,17 +236,15 @@ def _parts_of_cells(
         yield question
         return
     [key] = celled
-    counted = f"SELECT block, count(*) AS orders FROM {key} WHERE cell IS NOT NULL GROUP BY block"
-    steps = {**question.steps, "blocks": counted}
-    tables.make("blocks", replace(question, steps=steps))
-    blocks = tables.trades.query(TRADES, "FROM blocks ORDER BY block").fetchall()
-    for since, until in pairwise(_edges(blocks)):
-        orders = sum(count for block, count in blocks if since <= block < until)
+    counted = f"SELECT span, count(*) AS orders FROM {key} WHERE cell IS NOT NULL GROUP BY span"
+    steps = {**question.steps, "cell_spans": counted}
+    tables.make("cell_spans", replace(question, steps=steps))
+    spans = tables.trades.query(TRADES, "FROM cell_spans ORDER BY span").fetchall()
+    for since, until in pairwise(_edges(spans)):
+        orders = sum(count for span, count in spans if since <= span < until)
         parts = -(-orders // ROWS_OF_A_SLICE)
         for part in range(parts):
-            of_part = (
-                f"block >= {since} AND block < {until} AND cell % {parts} = {part}"
-            )
+            of_part = f"span >= {since} AND span < {until} AND cell % {parts} = {part}"
             step = Celled(f"SELECT * FROM ({question.steps[key]}\n) WHERE {of_part}")
             yield replace(question, steps={**question.steps, key: step})
 

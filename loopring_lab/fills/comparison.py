@@ -445,7 +445,7 @@ def _order_steps(
     began = f"(first_fill >> {PLACE_BITS})"
     cell = ", ".join(["market", *own_columns, *cells])
     # Orders are kept in the order of their times.
-    block = "week" if IN_A_WEEK & set(cells) else "0"
+    span = "week" if IN_A_WEEK & set(cells) else "0"
     classes = range(SIZE_CLASSES)
     return {
         "rows": Streamed(f"""
@@ -499,7 +499,7 @@ GROUP BY ALL"""),
         "celled": Celled(f"""
 -- orders with the class of their size, and the number of the cell that they are compared in
 SELECT *,
-    {block} AS block,
+    {span} AS span,
     CASE {up_to_sql("size", classes)} ELSE {classes[-1]} END AS size_class,
     CASE WHEN value > 0 THEN (hash({cell}) >> 1)::BIGINT END AS cell
 FROM orders
