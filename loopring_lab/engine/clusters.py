@@ -111,7 +111,8 @@ def chosen_sql(
     ``moves`` says how far the estimate moves without each cluster. Of `clusters`, which counts them at the venue that
     has fewer, there must be enough. Of the levels that have enough, the one with the widest interval counts; ``reach``
     is how far that interval reaches to each side. It is null where no level has enough, or where there are several
-    accounts, but too few to speak for others: then the level is that of accounts.
+    accounts, but too few to speak for others: then the level is that of accounts. ``errors`` has those of all levels
+    that have enough, with their degrees of freedom, for intervals of another level.
     """
     wanted = f"level = {literal(cluster)}" if cluster else "TRUE"
     speaks = (
@@ -136,9 +137,11 @@ counted AS (  -- with how many accounts there are, in all and at the venue that 
 ),
 chosen AS (  -- the level that counts
     SELECT {group}, level, clusters, accounts,
+        list({{error: error, freedom: all_clusters - 1}}) FILTER (WHERE is_enough) OVER each AS errors,
         CASE WHEN is_enough AND isfinite(reach) THEN reach END AS reach
     FROM counted
     WHERE {wanted}
+    WINDOW each AS (PARTITION BY {group})
     QUALIFY row_number() OVER (
         PARTITION BY {group}
         ORDER BY is_enough DESC, CASE WHEN is_enough THEN reach END DESC NULLS LAST,

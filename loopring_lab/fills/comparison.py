@@ -100,6 +100,23 @@ RESULTS = (
 )
 # Costs are doubles: a difference nearer to 0 than this is rounding.
 ROUNDING_BPS = 1e-9
+# What verdicts of another level are made of, under names that no key has; callers get none of the last two.
+ERRORS = "errors of each level"
+MARGIN = "margin of a verdict"
+JUDGED_BY = (
+    "difference_bps",
+    "low_bps",
+    "pool_weighted_bps",
+    "book_weighted_bps",
+    ERRORS,
+    MARGIN,
+)
+# A venue is cheaper if all of an interval says so, and so do the orders of each venue.
+VERDICT = f"""CASE
+        WHEN {{high}} < -"{MARGIN}" AND greatest(pool_weighted_bps, book_weighted_bps) < 0 THEN 'pool'
+        WHEN {{low}} > "{MARGIN}" AND least(pool_weighted_bps, book_weighted_bps) > 0 THEN 'book'
+        ELSE 'undecided'
+    END"""
 # Parts of a cost, as SQL over `priced` fills. Those of one set are known of the same fills: where all of them are.
 ALL_IN = ({"all_in": "price_cost + fee_bps"},)
 PARTS = (
@@ -304,7 +321,7 @@ def _answered(
     kind = kind_of_prices(beside, fills)
     found = compare_by(keys, fills, beside, kind, length, *how, costs=costs)
     check_markets(found["fills"], fills, prices)
-    answer = fills.answered(found)
+    answer = fills.answered(found.drop_columns([ERRORS, MARGIN]))
     if isinstance(answer, pd.DataFrame):
         # `describe` says what was compared.
         answer.attrs["match"] = several(how[1])
@@ -324,7 +341,10 @@ def compare_by(
     *,
     costs: Sequence[Mapping[str, str]] = ALL_IN,
 ) -> pa.Table:
-    """Return the answer of `compare_venues` by keys, which may be periods, or the parts of the cost."""
+    """Return the answer of `compare_venues` by keys, which may be periods, or the parts of the cost.
+
+    It has the columns `ERRORS` and `MARGIN` besides.
+    """
     caller = trades.caller
     check_intervals(intervals, cluster, caller)
     if "fill_type" in keys.names:
@@ -620,11 +640,9 @@ SELECT {keys.columns("v")},
     difference_bps + reach AS high_bps,
     pool_weighted_bps,
     book_weighted_bps,
-    CASE
-        WHEN high_bps < -{margin} AND greatest(pool_weighted_bps, book_weighted_bps) < 0 THEN 'pool'
-        WHEN low_bps > {margin} AND least(pool_weighted_bps, book_weighted_bps) > 0 THEN 'book'
-        ELSE 'undecided'
-    END AS verdict,
+    errors AS "{ERRORS}",
+    {margin} AS "{MARGIN}",
+    {VERDICT.format(low="low_bps", high="high_bps")} AS verdict,
     {literal(kind)} AS reference,
     CAST(sum(left_out) OVER () // {parts} AS BIGINT) AS "{LEFT_OUT}"
 FROM venues AS v

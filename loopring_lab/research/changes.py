@@ -10,12 +10,21 @@ import pandas as pd
 import pyarrow as pa
 
 from loopring_lab.arguments import parse_length
-from loopring_lab.engine import frames
 from loopring_lab.engine.ask import given
+from loopring_lab.engine.clusters import student_sql
 from loopring_lab.engine.groups import UTC, keys_of
 from loopring_lab.engine.kinds import FrameT, Trades
 from loopring_lab.engine.near import prices_near
-from loopring_lab.fills.comparison import MATCH, OLDEST_BEFORE, RESULTS, compare_by
+from loopring_lab.engine.running import run
+from loopring_lab.fills.comparison import (
+    ERRORS,
+    JUDGED_BY,
+    MATCH,
+    OLDEST_BEFORE,
+    RESULTS,
+    VERDICT,
+    compare_by,
+)
 from loopring_lab.fills.prices import check_markets, kind_of_prices, noted
 
 COMPARED = (
@@ -32,6 +41,19 @@ COMPARED = (
     "verdict",
     "reference",
 )
+
+BANDS = f"""
+-- the band of each interval: the widest of its clusters at the level at which all hold at once
+SELECT band_low_bps, band_high_bps, {VERDICT.format(low="band_low_bps", high="band_high_bps")} AS verdict
+FROM (
+    SELECT *,
+        CASE WHEN low_bps IS NOT NULL
+            THEN list_max(list_transform("{ERRORS}", lambda e: e.error * ({{student}}))) END AS reach,
+        difference_bps - reach AS band_low_bps,
+        difference_bps + reach AS band_high_bps
+    FROM found
+)
+ORDER BY place"""
 
 
 def changes(
@@ -106,16 +128,15 @@ def changes(
     period, *others = keys.names
     keys = replace(keys, names=(*others, period))
 
-    def compared(level: float) -> pa.Table:
-        return compare_by(keys, fills, beside, kind, length, level, match, cluster)
-
-    found = compared(intervals)
+    found = compare_by(keys, fills, beside, kind, length, intervals, match, cluster)
     check_markets(found["fills"], fills, prices)
-    table = frames.to_pandas(found)
-    rows = int(table["low_bps"].notna().sum())
-    together = frames.to_pandas(compared(1 - (1 - intervals) / max(1, rows)))
-    for end in ("low_bps", "high_bps"):
-        table[f"band_{end}"] = together[end]
-    table["verdict"] = together["verdict"]
-    answer = given(table, caller).read([*keys.names, *COMPARED])
+    rows = len(found) - found["low_bps"].null_count
+    level = 1 - (1 - intervals) / max(1, rows)
+    bands = BANDS.format(student=student_sql(level, "e.freedom"))
+    places = pa.array(range(len(found)))
+    judged = found.select(JUDGED_BY).append_column("place", places)
+    banded = run(bands, caller, found=judged)
+    columns = dict(zip(found.column_names, found.columns, strict=True))
+    columns |= dict(zip(banded.column_names, banded.columns, strict=True))
+    answer = pa.table(columns).select([*keys.names, *COMPARED])
     return noted(fills.like(answer), kind, fills, beside)
