@@ -59,15 +59,32 @@ def whole_units(amount: str, unit: int) -> str:
     return f"CASE WHEN {amount} BETWEEN 0 AND {10**32} THEN {exact} ELSE {amount} // {unit} END"
 
 
+def quotient(amount: str, other: str) -> str:
+    """Return how many times an amount has another, ``amount // other``, as SQL; null of nothing. See `whole_units`."""
+    other = f"nullif({other}, 0)"
+    ratio = f"({amount})::DOUBLE / {other}::DOUBLE"
+    low = f"floor({ratio} * {1 - 1e-14!r})::HUGEINT"
+    exact = f"{low} + ({amount} - {low} * {other} >= {other})::INTEGER"
+    # Of so small a ratio, the quotient of doubles is at most one too small.
+    is_small = f"{amount} >= 0 AND {other} > 0 AND {ratio} < 1e12"
+    return f"CASE WHEN {is_small} THEN {exact} ELSE ({amount}) // {other} END"
+
+
 def bps_sql(part: str, whole: str) -> str:
     """Return the share of an amount in another in basis points, as SQL; null of nothing.
 
-    Amounts have more digits than a double. In lowest terms, those of a rate with few decimals fit, so that it is
-    exactly that number.
+    Amounts have more digits than a double, and a rate of up to four decimals is exactly that number all the same.
     """
+    rate = f"{part}::DOUBLE / nullif({whole}::DOUBLE, 0)"
+    decimals = f"round({rate} * 1e8)::HUGEINT"
+    # A product of larger amounts may not fit 128 bits; in lowest terms, theirs fit doubles.
     common = f"nullif(gcd({part}, {whole}), 0)"
-    lowest = [f"({amount} // {common})::DOUBLE" for amount in (part, whole)]
-    return f"10000 * {lowest[0]} / nullif({lowest[1]}, 0)"
+    return f"""CASE
+        WHEN greatest(abs({part}), abs({whole})) > {10**29}
+            THEN 10000 * ({part} // {common})::DOUBLE / nullif(({whole} // {common})::DOUBLE, 0)
+        WHEN {part} * {10**8} = {whole} * {decimals} THEN {decimals}::DOUBLE / 1e4
+        ELSE 10000 * {rate}
+    END"""
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from loopring_lab.engine import sums
 from loopring_lab.engine.ask import given
-from loopring_lab.engine.groups import UTC, keys_of
+from loopring_lab.engine.groups import UTC, keys_of, quotient
 from loopring_lab.engine.kinds import FrameT, Trades
 from loopring_lab.fees.summary import RESERVED
 
@@ -25,20 +25,20 @@ def with_average(table: str) -> str:
     Multiplied by 10**18 first, most notionals overflow. So this is a long division, three decimals at a time, which
     volumes of up to 10**17 tokens have room for.
     """
-    size = "nullif(known_size, 0)"
     text = f"""
 -- whole units, and the rest
 SELECT *,
-    known_notional // {size} AS average,
-    known_notional % {size} AS rest
+    {quotient("known_notional", "known_size")} AS average,
+    known_notional - average * known_size AS rest
 FROM {table}"""
     for _ in range(6):
         text = f"""
 -- three decimals more
-SELECT * REPLACE (
-    average * 1000 + rest * 1000 // {size} AS average,
-    rest * 1000 % {size} AS rest
-) FROM ({text})"""
+SELECT * EXCLUDE digits REPLACE (
+    average * 1000 + digits AS average,
+    rest * 1000 - digits * known_size AS rest
+)
+FROM (SELECT *, {quotient("rest * 1000", "known_size")} AS digits FROM ({text}))"""
     return text
 
 

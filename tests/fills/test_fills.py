@@ -1,9 +1,14 @@
-"""Fills: the settled facts of a block, from its trades."""
+"""Fills: the settled facts of a block, from its trades, and averages of any amounts."""
 
+import random
 from collections import Counter
+from datetime import UTC, datetime
+from decimal import Context, Decimal
 from fractions import Fraction
 
+import pyarrow as pa
 from support.engines import result_rows
+from support.oracle import UNIT
 from support.settled_block import COUNTS
 
 import loopring_lab as lab
@@ -48,3 +53,49 @@ def test_maker_and_taker_shares_are_the_chain_s(block, settled):
             assert line[f"{role}_share"] == float(
                 Fraction(sizes[line["order_hash"], role], whole)
             )
+
+
+# Against integers of Python
+
+SMALLEST = [(0, 7), (7, 0), (-5, 3), (-7 * UNIT, UNIT)]
+
+
+def of_any_size(chance: random.Random) -> tuple[int, int]:
+    """Draw a notional and a size: a round price, where a quotient of doubles errs, just beside one, or any other."""
+    size = chance.randrange(1, 10 ** chance.randrange(1, 36))
+    times = chance.randrange(10 ** chance.randrange(1, 18))
+    beside = chance.choice([-1, 0, 1, chance.randrange(size)])
+    return size * times // chance.choice([1, 10**6, UNIT]) + beside, size
+
+
+def test_averages_of_any_amounts_are_cut_to_18_decimals():
+    chance = random.Random(58)
+    drawn = [of_any_size(chance) for _ in range(2000)]
+    pairs = [*SMALLEST, *(pair for pair in drawn if abs(pair[0]) < 10**35)]
+    assert len(pairs) > 1000
+    exact = Context(prec=50)
+
+    def amounts(units: list[int]) -> pa.Array:
+        values = [Decimal(number).scaleb(-18, exact) for number in units]
+        return pa.array(values, pa.decimal128(38, 18))
+
+    rows = len(pairs)
+    notionals, sizes = (list(amounts) for amounts in zip(*pairs, strict=True))
+    table = pa.table(
+        {
+            "created_at": [datetime(2022, 1, 1, tzinfo=UTC)] * rows,
+            "account_id": list(range(rows)),
+            **dict.fromkeys(["base", "fee_token"], ["LRC"] * rows),
+            "quote": ["ETH"] * rows,
+            "size": amounts(sizes),
+            "notional": amounts(notionals),
+            "fee": amounts([0] * rows),
+            "fee_bps": [0.0] * rows,
+        }
+    )
+    found = result_rows(lab.fills.vwap(table, by="account_id"))
+    averages = {line["account_id"]: line["vwap"] for line in found}
+    for account, (notional, size) in enumerate(pairs):
+        cut = abs(notional) * UNIT // size if size else None
+        signed = -cut if cut and notional < 0 else cut
+        assert averages[account] == signed, (notional, size)
