@@ -39,7 +39,8 @@ PRICED = f"""
 SELECT DISTINCT {{keys}}, {HOUR_OF} AS hour FROM trades WHERE created_at IS NOT NULL"""
 NEAR = "-- these hours, and beyond each the nearest with prices\nFROM hours"
 BEYOND = "SELECT p.* FROM hours AS l ASOF JOIN priced AS p ON {same} AND l.hour {side} p.hour"
-IN_THESE = f"WHERE ({{texts}}, {HOUR_OF}) IN (FROM near)"
+# The hour alone, which leaves out most prices, is compared in half the time of texts.
+IN_THESE = f"WHERE {HOUR_OF} IN (SELECT hour FROM near) AND ({{texts}}, {HOUR_OF}) IN (FROM near)"
 
 
 def prices_near(
