@@ -111,8 +111,8 @@ def chosen_sql(
     ``moves`` says how far the estimate moves without each cluster. Of `clusters`, which counts them at the venue that
     has fewer, there must be enough. Of the levels that have enough, the one with the widest interval counts; ``reach``
     is how far that interval reaches to each side. It is null where no level has enough, or where there are several
-    accounts, but too few to speak for others: then the level is that of accounts. ``errors`` has those of all levels
-    that have enough, with their degrees of freedom, for intervals of another level.
+    accounts, but too few to speak for others: then the level is that of accounts. ``errors`` are those of all levels
+    that could have been chosen, with their degrees of freedom, for wider intervals; null where there are none.
     """
     wanted = f"level = {literal(cluster)}" if cluster else "TRUE"
     speaks = (

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from loopring_lab.engine import session
 from loopring_lab.engine.hashes import hash_sql
+from loopring_lab.engine.notes import NOTES
 from loopring_lab.errors import LabError, did_you_mean
 
 if TYPE_CHECKING:
@@ -60,12 +61,15 @@ def whole_units(amount: str, unit: int) -> str:
 
 
 def quotient(amount: str, other: str) -> str:
-    """Return how many times an amount has another, ``amount // other``, as SQL; null of nothing. See `whole_units`."""
+    """Return how many times an amount has another, ``amount // other``, as SQL; null of nothing.
+
+    It is made of doubles, as DuckDB divides HUGEINTs bit by bit. Up to 10**12 times, the quotient of two, made smaller
+    by more than they are rounded by, is right or one too small.
+    """
     other = f"nullif({other}, 0)"
     ratio = f"({amount})::DOUBLE / {other}::DOUBLE"
     low = f"floor({ratio} * {1 - 1e-14!r})::HUGEINT"
     exact = f"{low} + ({amount} - {low} * {other} >= {other})::INTEGER"
-    # Of so small a ratio, the quotient of doubles is at most one too small.
     is_small = f"{amount} >= 0 AND {other} > 0 AND {ratio} < 1e12"
     return f"CASE WHEN {is_small} THEN {exact} ELSE ({amount}) // {other} END"
 
@@ -73,16 +77,17 @@ def quotient(amount: str, other: str) -> str:
 def bps_sql(part: str, whole: str) -> str:
     """Return the share of an amount in another in basis points, as SQL; null of nothing.
 
-    Amounts have more digits than a double, and a rate of up to four decimals is exactly that number all the same.
+    Amounts have more digits than a double; a rate of up to four decimals, below 10**11, is exactly that number all
+    the same.
     """
     rate = f"{part}::DOUBLE / nullif({whole}::DOUBLE, 0)"
-    decimals = f"round({rate} * 1e8)::HUGEINT"
+    ten_thousandths = f"round({rate} * 1e8)::HUGEINT"
     # A product of larger amounts may not fit 128 bits; in lowest terms, theirs fit doubles.
     common = f"nullif(gcd({part}, {whole}), 0)"
     return f"""CASE
         WHEN greatest(abs({part}), abs({whole})) > {10**29}
             THEN 10000 * ({part} // {common})::DOUBLE / nullif(({whole} // {common})::DOUBLE, 0)
-        WHEN {part} * {10**8} = {whole} * {decimals} THEN {decimals}::DOUBLE / 1e4
+        WHEN {part} * {10**8} = {whole} * {ten_thousandths} THEN {ten_thousandths}::DOUBLE / 1e4
         ELSE 10000 * {rate}
     END"""
 
@@ -291,7 +296,7 @@ def keys_of(
             hint = "Use every= to group by period."
         elif name in NOT_GROUPS:
             hint = "Use columns such as market."
-        elif name in (*reserved, *added):
+        elif name in (*reserved, *added, *NOTES):
             hint = "The result has its own column of that name: rename yours."
         elif not name or "\0" in name:
             hint = "DuckDB has no columns of such a name: rename yours."

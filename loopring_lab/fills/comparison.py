@@ -79,7 +79,11 @@ CELLS = {
 IN_A_WEEK = {CELLS[name] for name in ("hour", "day", "week")}
 # The price before an order may be this old: an hour, which is the default of `markouts`.
 OLDEST_BEFORE = HOUR
-# Columns of the answer that no key may be called.
+# Columns of an answer that verdicts of wider intervals are made of; callers get none of these.
+ERRORS = "errors of each level"
+MARGIN = "margin of a verdict"
+HIDDEN = (ERRORS, MARGIN)
+# Columns of the answer; neither these nor the hidden ones are names of keys.
 RESULTS = (
     "fills",
     "orders",
@@ -100,16 +104,13 @@ RESULTS = (
 )
 # Costs are doubles: a difference nearer to 0 than this is rounding.
 ROUNDING_BPS = 1e-9
-# What verdicts of another level are made of, under names that no key has; callers get none of the last two.
-ERRORS = "errors of each level"
-MARGIN = "margin of a verdict"
+# What verdicts of wider intervals are made of.
 JUDGED_BY = (
     "difference_bps",
     "low_bps",
     "pool_weighted_bps",
     "book_weighted_bps",
-    ERRORS,
-    MARGIN,
+    *HIDDEN,
 )
 # A venue is cheaper if all of an interval says so, and so do the orders of each venue.
 VERDICT = f"""CASE
@@ -308,7 +309,7 @@ def _answered(
 ) -> FrameT:
     """Return the answer of `compare_venues`, or of each part of the cost."""
     fills = given(trades, caller)
-    keys = keys_of(fills, by, *RESULTS, "part")
+    keys = keys_of(fills, by, *RESULTS, *HIDDEN, "part")
     if costs is PARTS:
         keys = replace(
             keys,
@@ -321,7 +322,7 @@ def _answered(
     kind = kind_of_prices(beside, fills)
     found = compare_by(keys, fills, beside, kind, length, *how, costs=costs)
     check_markets(found["fills"], fills, prices)
-    answer = fills.answered(found.drop_columns([ERRORS, MARGIN]))
+    answer = fills.answered(found.drop_columns(HIDDEN))
     if isinstance(answer, pd.DataFrame):
         # `describe` says what was compared.
         answer.attrs["match"] = several(how[1])
@@ -343,7 +344,7 @@ def compare_by(
 ) -> pa.Table:
     """Return the answer of `compare_venues` by keys, which may be periods, or the parts of the cost.
 
-    It has the columns `ERRORS` and `MARGIN` besides.
+    It has the columns `HIDDEN`, and that of a note, besides.
     """
     caller = trades.caller
     check_intervals(intervals, cluster, caller)
@@ -586,6 +587,7 @@ rests AS (  -- what the cell has without it; without orders of a venue it has no
 SELECT {group}, market, level, cluster,
     bool_or(is_at_pool) AS is_at_pool,
     bool_or(is_on_book) AS is_on_book,
+    count(*) FILTER (WHERE rest_weight IS NULL) AS emptied,
     sum(coalesce(rest_weight, 0) - weight ORDER BY cell) AS change,
     sum(coalesce(rest_weight * rest_gap, 0) - weight * gap ORDER BY cell) AS pull
 FROM rests
@@ -603,6 +605,7 @@ matched AS (  -- both venues over the same cells, and the difference as those wh
     SELECT {group},
         sum(fills)::BIGINT AS fills,
         sum(orders)::BIGINT AS orders,
+        count(*) AS cells,
         sum(weight ORDER BY market, cell) AS whole_weight,
         sum(pool_value)::DOUBLE AS pool_matched,
         sum(book_value)::DOUBLE AS book_matched,
@@ -622,10 +625,11 @@ moves AS (  -- how far the difference moves without each cluster; where nothing 
         sum(change ORDER BY market, change) AS lost,
         whole_weight + lost AS rest,
         sum(pull ORDER BY market, pull) - lost * difference_bps AS pulled,
-        CASE WHEN rest > 0 THEN pulled / rest ELSE 'inf'::DOUBLE END AS moved
+        -- Weights are doubles: what is left of none need not be 0.
+        CASE WHEN rest > 0 AND sum(emptied) < cells THEN pulled / rest ELSE 'inf'::DOUBLE END AS moved
     FROM spreads AS s
     JOIN matched AS m ON {keys.same("s", "m")}
-    GROUP BY {keys.columns("s")}, level, cluster, whole_weight, difference_bps
+    GROUP BY {keys.columns("s")}, level, cluster, whole_weight, difference_bps, cells
 ),
 {chosen_sql(group, level, cluster, at_each_venue)}
 SELECT {keys.columns("v")},

@@ -11,13 +11,14 @@ import pyarrow as pa
 
 from loopring_lab.arguments import parse_length
 from loopring_lab.engine.ask import given
-from loopring_lab.engine.clusters import student_sql
+from loopring_lab.engine.clusters import check_intervals, student_sql
 from loopring_lab.engine.groups import UTC, keys_of
 from loopring_lab.engine.kinds import FrameT, Trades
 from loopring_lab.engine.near import prices_near
 from loopring_lab.engine.running import run
 from loopring_lab.fills.comparison import (
     ERRORS,
+    HIDDEN,
     JUDGED_BY,
     MATCH,
     OLDEST_BEFORE,
@@ -124,7 +125,7 @@ def changes(
     length = parse_length(horizon, caller, "horizon")
     beside = prices_near(prices, fills, length, within=OLDEST_BEFORE)
     kind = kind_of_prices(beside, fills)
-    keys = keys_of(fills, by, *COMPARED, *RESULTS, every=str(every), tz=tz)
+    keys = keys_of(fills, by, *COMPARED, *RESULTS, *HIDDEN, every=str(every), tz=tz)
     period, *others = keys.names
     keys = replace(keys, names=(*others, period))
 
@@ -132,6 +133,7 @@ def changes(
     check_markets(found["fills"], fills, prices)
     rows = len(found) - found["low_bps"].null_count
     level = 1 - (1 - intervals) / max(1, rows)
+    check_intervals(level, cluster, caller)
     bands = BANDS.format(student=student_sql(level, "e.freedom"))
     places = pa.array(range(len(found)))
     judged = found.select(JUDGED_BY).append_column("place", places)

@@ -6,6 +6,8 @@ import pyarrow as pa
 import pytest
 
 import loopring_lab as lab
+from loopring_lab.engine.notes import LEFT_OUT
+from loopring_lab.fills.comparison import ERRORS
 
 
 @pytest.fixture(scope="module")
@@ -46,7 +48,6 @@ def test_each_period_is_compared_by_itself(switched):
     pd.testing.assert_frame_equal(found[same], own[same], rtol=1e-12)
 
 
-@pytest.mark.thorough
 def test_bands_hold_together_at_the_level_of_one_interval(switched, months):
     trades, marks = switched
     month = trades["created_at"].dt.strftime("%Y-%m")
@@ -59,6 +60,33 @@ def test_bands_hold_together_at_the_level_of_one_interval(switched, months):
     expected = wider[["low_bps", "high_bps"]].to_numpy()
     np.testing.assert_allclose(bands, expected, rtol=1e-12)
     assert list(months["verdict"]) == list(wider["verdict"])
+
+
+def test_a_difference_that_hangs_on_one_account_has_no_band(winter):
+    trades, marks = winter
+    # All at the pool until this Thursday, with which a week begins, and all on the book from then on.
+    is_early = trades["created_at"] < "2022-01-27"
+    is_at_pool = trades["fill_type"] == "amm"
+    accounts = trades["account_id"].mask(is_early == is_at_pool, 7)
+    of_one = trades.assign(account_id=accounts)
+    [found] = lab.research.changes(of_one, marks, by=None, every="1y").itertuples()
+    assert found.accounts > 10
+    assert np.isfinite(found.difference_bps)
+    ends = (found.low_bps, found.high_bps, found.band_low_bps, found.band_high_bps)
+    assert np.isnan(ends).all()
+
+
+def test_levels_that_no_band_can_have_are_refused(switched):
+    level = 1 - 2**-51
+    with pytest.raises(lab.LabError, match="not a level between 0 and 1"):
+        lab.research.changes(*switched, by=None, intervals=level)
+
+
+@pytest.mark.parametrize("name", [ERRORS, LEFT_OUT])
+def test_columns_that_notes_and_bands_are_made_of_are_no_keys(winter, name):
+    trades, marks = winter
+    with pytest.raises(lab.LabError, match="rename yours"):
+        lab.research.changes(trades.assign(**{name: 1}), marks, by=name)
 
 
 def test_the_column_of_the_period_may_be_the_callers_own(winter):
