@@ -76,6 +76,22 @@ def test_a_difference_that_hangs_on_one_account_has_no_band(winter):
     assert np.isnan(ends).all()
 
 
+@pytest.mark.parametrize("cheaper", ["book", "pool"])
+def test_trades_as_reference_prove_no_difference_as_small_as_their_own_cost(
+    switched, cheaper
+):
+    trades, _ = switched
+    if cheaper == "pool":
+        other = {"amm": "dex", "dex": "amm"}
+        trades = trades.assign(fill_type=trades["fill_type"].map(other))
+    found = lab.research.changes(trades, by=None, every="1q", horizon="0s")
+    assert set(found["reference"]) == {"own trades"}
+    lower = found["band_low_bps"] > 0
+    higher = found["band_high_bps"] < 0
+    assert (lower if cheaper == "book" else higher).sum() == 2
+    assert set(found["verdict"]) == {"undecided"}
+
+
 def test_levels_that_no_band_can_have_are_refused(switched):
     level = 1 - 2**-51
     with pytest.raises(lab.LabError, match="not a level between 0 and 1"):
