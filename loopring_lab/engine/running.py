@@ -277,7 +277,9 @@ def _slices(question: Question, tables: _Tables) -> Iterator[Question]:
             f"SELECT keys, min(moment), min_by(price, moment) FROM hour_ends WHERE moment >= {ended} GROUP BY keys",
         )
         near = f"created_at >= {_time_sql((since - 1) * length)} AND created_at < {_time_sql((until + 1) * length)}"
-        yield _only(of_slice, near, f"first_fill >= {begun} AND last_fill < {ended}")
+        is_within = f"first_fill >= {begun} AND last_fill < {ended}"
+        is_met = f"coalesce(first_fill < {ended} AND last_fill >= {begun}, TRUE)"
+        yield _only(of_slice, near, is_within, is_met)
     crossed = [f"{edge} BETWEEN first_fill + 1 AND last_fill" for edge in moments]
     # Most orders have one fill, and are told by that alone.
     is_crossing = f"coalesce(first_fill < last_fill AND ({' OR '.join(crossed)}), TRUE)"
@@ -309,7 +311,7 @@ FROM (SELECT market, {_span_sql("ms", length)} AS span FROM filled)"""
         # Fees are converted in other markets than that of the fill, by prices that need not name them.
         is_near = f"{span} IN (SELECT span FROM crossed)"
     near = f"created_at IS NULL OR {is_near}"
-    yield _only(_with_ends(question, "FROM hour_ends"), near, is_crossing)
+    yield _only(_with_ends(question, "FROM hour_ends"), near, is_crossing, is_crossing)
 
 
 def _make_hour_ends(
@@ -367,12 +369,17 @@ def _edges(counts: Iterable[tuple[int, int]]) -> list[int]:
     return [*edges, last + 1]
 
 
-def _only(question: Question, near: str, is_asked: str) -> Question:
-    """Return a question about orders that are asked about, which finds the trades and prices near them."""
+def _only(question: Question, near: str, is_asked: str, is_met: str) -> Question:
+    """Return a question about orders that are asked about, which finds the trades and prices near them.
+
+    `is_met` selects the spans of all orders that may have a fill there, as one without a span has a single fill.
+    """
     steps = dict(question.steps)
     for name, step in steps.items():
         if isinstance(step, Spanned):
-            steps[name] = Spanned(f"SELECT * FROM ({step}\n) WHERE {is_asked}")
+            # With the spans of all slices, each slice would take longer the more slices there are.
+            met = f"WITH spans AS (FROM temp.spans WHERE {is_met})"
+            steps[name] = Spanned(f"SELECT * FROM ({met}\n{step}\n) WHERE {is_asked}")
     return replace(
         question, steps=steps, only=f"WHERE {near}", only_prices=f"WHERE {near}"
     )
