@@ -143,8 +143,7 @@ chosen AS (  -- the level that counts
     WHERE {wanted}
     WINDOW each AS (PARTITION BY {group})
     QUALIFY row_number() OVER (
-        PARTITION BY {group}
-        ORDER BY is_enough DESC, CASE WHEN is_enough THEN reach END DESC NULLS LAST,
+        each ORDER BY is_enough DESC, CASE WHEN is_enough THEN reach END DESC NULLS LAST,
             level = 'account' AND accounts > 1 DESC, clusters DESC, level
     ) = 1
 ),"""

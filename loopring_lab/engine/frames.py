@@ -55,6 +55,16 @@ def replaced(table: pa.Table, name: str, column: Any) -> pa.Table:
     return table.set_column(table.column_names.index(name), name, column)
 
 
+def with_columns(table: pa.Table, new: pa.Table) -> pa.Table:
+    """Return a table with the columns of another, in place of its own of the same names or after them."""
+    for name in new.column_names:
+        if name in table.column_names:
+            table = replaced(table, name, new[name])
+        else:
+            table = table.append_column(name, new[name])
+    return table
+
+
 def exact(column: pa.ChunkedArray, name: str, caller: str) -> pa.ChunkedArray:
     """Return a column of amounts as 128-bit decimals, or raise an `AmountError` that says which do not fit."""
     if pa.types.is_null(column.type):

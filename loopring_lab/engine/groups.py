@@ -37,6 +37,9 @@ ANY_TEXT = "TEXT"
 TAKES_NAMES = "It takes names of columns, such as 'market', not their values."
 NOT_GROUPS = ("size", "price", "notional", "fee", "fee_bps")
 
+# A quotient of doubles is made smaller by more than it may have been rounded up by.
+SMALLER = 1 - 1e-14
+
 
 def quoted(name: str) -> str:
     """Write a name as an SQL identifier: it can then be any text."""
@@ -54,7 +57,7 @@ def whole_units(amount: str, unit: int) -> str:
     DuckDB divides HUGEINTs bit by bit, 0.2 s for a million; this takes 0.015 s. The quotient of doubles, made too
     small by more than they are rounded by, leaves a rest of 64 bits, which the processor divides.
     """
-    low = f"floor({amount}::DOUBLE * {(1 - 1e-14) / unit!r})::HUGEINT"
+    low = f"floor({amount}::DOUBLE * {SMALLER / unit!r})::HUGEINT"
     exact = f"{low} + ({amount} - {low} * {unit})::BIGINT // {unit}"
     # The rest has at most 1e-14 of the amount, and a unit.
     return f"CASE WHEN {amount} BETWEEN 0 AND {10**32} THEN {exact} ELSE {amount} // {unit} END"
@@ -68,7 +71,7 @@ def quotient(amount: str, other: str) -> str:
     """
     other = f"nullif({other}, 0)"
     ratio = f"({amount})::DOUBLE / {other}::DOUBLE"
-    low = f"floor({ratio} * {1 - 1e-14!r})::HUGEINT"
+    low = f"floor({ratio} * {SMALLER!r})::HUGEINT"
     exact = f"{low} + ({amount} - {low} * {other} >= {other})::INTEGER"
     is_small = f"{amount} >= 0 AND {other} > 0 AND {ratio} < 1e12"
     return f"CASE WHEN {is_small} THEN {exact} ELSE ({amount}) // {other} END"

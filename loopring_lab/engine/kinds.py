@@ -323,13 +323,7 @@ class Arrow(InMemory[Any]):
         self, shown: list[Any], rows: np.ndarray, added: pa.Table, keeps_index: bool
     ) -> pa.Table:
         taken = self.frame.select(shown).take(pa.array(rows))
-        new = frames.with_amounts(added)
-        for name in new.column_names:
-            if name in taken.column_names:
-                taken = frames.replaced(taken, name, new[name])
-            else:
-                taken = taken.append_column(name, new[name])
-        return taken
+        return frames.with_columns(taken, frames.with_amounts(added))
 
 
 class Polars(InMemory[Any]):

@@ -104,14 +104,6 @@ RESULTS = (
 )
 # Costs are doubles: a difference nearer to 0 than this is rounding.
 ROUNDING_BPS = 1e-9
-# What verdicts of wider intervals are made of.
-JUDGED_BY = (
-    "difference_bps",
-    "low_bps",
-    "pool_weighted_bps",
-    "book_weighted_bps",
-    *HIDDEN,
-)
 # A venue is cheaper if all of an interval says so, and so do the orders of each venue.
 VERDICT = f"""CASE
         WHEN {{high}} < -"{MARGIN}" AND greatest(pool_weighted_bps, book_weighted_bps) < 0 THEN 'pool'

@@ -10,6 +10,7 @@ import pandas as pd
 import pyarrow as pa
 
 from loopring_lab.arguments import parse_length
+from loopring_lab.engine import frames
 from loopring_lab.engine.ask import given
 from loopring_lab.engine.clusters import check_intervals, student_sql
 from loopring_lab.engine.groups import UTC, keys_of
@@ -19,7 +20,6 @@ from loopring_lab.engine.running import run
 from loopring_lab.fills.comparison import (
     ERRORS,
     HIDDEN,
-    JUDGED_BY,
     MATCH,
     OLDEST_BEFORE,
     RESULTS,
@@ -43,6 +43,14 @@ COMPARED = (
     "reference",
 )
 
+# What bands, and the verdicts by them, are made of.
+JUDGED_BY = (
+    "difference_bps",
+    "low_bps",
+    "pool_weighted_bps",
+    "book_weighted_bps",
+    *HIDDEN,
+)
 BANDS = f"""
 -- the band of each interval: the widest of its clusters at the level at which all hold at once
 SELECT band_low_bps, band_high_bps, {VERDICT.format(low="band_low_bps", high="band_high_bps")} AS verdict
@@ -137,8 +145,6 @@ def changes(
     bands = BANDS.format(student=student_sql(level, "e.freedom"))
     places = pa.array(range(len(found)))
     judged = found.select(JUDGED_BY).append_column("place", places)
-    banded = run(bands, caller, found=judged)
-    columns = dict(zip(found.column_names, found.columns, strict=True))
-    columns |= dict(zip(banded.column_names, banded.columns, strict=True))
-    answer = pa.table(columns).select([*keys.names, *COMPARED])
-    return noted(fills.like(answer), kind, fills, beside)
+    found = frames.with_columns(found, run(bands, caller, found=judged))
+    answer = fills.like(found.select([*keys.names, *COMPARED]))
+    return noted(answer, kind, fills, beside)

@@ -7,7 +7,7 @@ from decimal import Context, Decimal
 from fractions import Fraction
 
 import pyarrow as pa
-from support.engines import result_rows
+from support.engines import AMOUNT, result_rows
 from support.oracle import UNIT
 from support.settled_block import COUNTS
 
@@ -77,7 +77,7 @@ def test_averages_of_any_amounts_are_cut_to_18_decimals():
 
     def amounts(units: list[int]) -> pa.Array:
         values = [Decimal(number).scaleb(-18, exact) for number in units]
-        return pa.array(values, pa.decimal128(38, 18))
+        return pa.array(values, AMOUNT)
 
     rows = len(pairs)
     notionals, sizes = (list(amounts) for amounts in zip(*pairs, strict=True))
