@@ -155,7 +155,7 @@ SELECT {keys.columns("e")}, fills::BIGINT AS fills, missing::BIGINT AS {missing}
     {each(SHOWN)},
     {", ".join([both_sides_columns(True), *middles, *columns])}
 FROM totals AS e
-JOIN medians AS m ON {keys.same("e", "m")}
+LEFT JOIN medians AS m ON {keys.same("e", "m")}
 LEFT JOIN reaches AS r ON {keys.same("e", "r")}
 LEFT JOIN ({both_sides_sql(keys)}
 ) AS b ON {keys.same("e", "b")}

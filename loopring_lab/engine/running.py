@@ -208,8 +208,11 @@ def _make_slices(
     passing = [prices]
     kept = [looked_up]
     if looked_up == "rows":
-        columns = ", ".join([question.keys.columns(), *question.medians])
-        ranked = f"-- what has medians\nSELECT {columns} FROM rows"
+        known = ", ".join(question.medians)
+        # Rows without any of these, such as fills with no price near, would take as much room as the others.
+        ranked = f"""
+-- what has medians
+SELECT {question.keys.columns()}, {known} FROM rows WHERE coalesce({known}) IS NOT NULL"""
         question = replace(question, steps={**question.steps, "ranked": ranked})
         passing.append(looked_up)
         steps = ("sums", "spreads", "ranked")

@@ -388,5 +388,5 @@ SELECT {group},
     END AS within_bps,
     to_milliseconds(round({AGES} * any_value(age))::BIGINT) AS median_age,
     to_milliseconds(({AGES} * max(max_age))::BIGINT) AS max_age
-FROM days AS s JOIN medians AS m ON {same}
+FROM days AS s LEFT JOIN medians AS m ON {same}
 GROUP BY ALL"""

@@ -118,6 +118,16 @@ def test_a_slice_finds_prices_as_old_as_they_may_be(monkeypatch):
         assert found["unmatched"].sum() == missing
 
 
+def test_a_group_without_any_price_has_a_row(monkeypatch):
+    # No market leads from this token to the other one.
+    trades = drawn(1)
+    trades = trades.assign(fee_token="DAI", fee=trades["price"].max())
+    monkeypatch.setattr(running, "ROWS_OF_A_SLICE", 30)
+    found = lab.fees.in_token(InArchive(trades), "USDT", by=[])
+    assert found["unpriced"].item() == len(trades)
+    assert found["median_age"].isna().item()
+
+
 def test_prices_of_any_time_may_be_older_than_all_trades(monkeypatch):
     trades = over_hours(2).query("created_at.notna()")
     prices = outside(trades)
