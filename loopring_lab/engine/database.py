@@ -88,16 +88,22 @@ CREATE TABLE held.source (
 """
 UPDATE_SOURCE = "UPDATE held.main.source SET synthetic = ?, exchange = ?, chain_id = ?"
 ADD_SOURCE = "INSERT INTO held.main.source VALUES (?, ?, ?, ?, ?, ?)"
-# DuckDB's own functions that list what is in a catalogue, also those of later versions: all that name a database.
-# Columns and constraints are in the statement that makes their table.
-LISTS = """
-SELECT function_name
-FROM duckdb_functions()
-WHERE function_name LIKE 'duckdb%' AND function_type = 'table' AND len(parameters) = 0
-    AND function_name NOT IN ('duckdb_columns', 'duckdb_constraints')
-"""
-# Facts that count besides names. DuckDB prints a statement of the file and that of the schema alike.
-COMPARED = ("sql", "parent_schema")
+# What a catalogue may hold: each kind of thing with DuckDB's list of it, and the fact that counts besides its name.
+# DuckDB prints a statement of the file and that of the schema alike; that of a table has its columns and constraints.
+LISTS = {
+    "table": ("duckdb_tables()", "sql"),
+    "view": ("duckdb_views()", "sql"),
+    "index": ("duckdb_indexes()", "sql"),
+    "trigger": ("duckdb_triggers()", "sql"),
+    "sequence": ("duckdb_sequences()", "sql"),
+    "type": ("duckdb_types()", "NULL"),
+    "function": ("duckdb_functions()", "NULL"),
+    "schema": ("duckdb_schemas()", "parent_schema"),
+}
+CATALOGUE = " UNION ALL ".join(
+    f"SELECT '{kind}', schema_name, {kind}_name, {fact} FROM {listed} WHERE database_name = 'held'"
+    for kind, (listed, fact) in LISTS.items()
+)
 # The name of the folder of a copy that is not finished begins with this.
 UNFINISHED = "loopring-lab-copy-"
 # Rows copied at once; those of a block store take some 20 KB each.
@@ -165,7 +171,7 @@ class Entry(NamedTuple):
     kind: str  # such as table
     schema: str
     name: str
-    facts: str
+    fact: str | None
 
 
 class _InUse(ArchiveError):
@@ -625,7 +631,7 @@ def bound_source(connection: DuckDBPyConnection) -> Source:
 
 def catalogue(connection: DuckDBPyConnection) -> frozenset[Entry]:
     """Return all that is in the catalogue of an open file."""
-    rows = connection.execute(_listing()).fetchall()
+    rows = connection.execute(CATALOGUE).fetchall()
     return frozenset(Entry(*row) for row in rows)
 
 
@@ -657,29 +663,6 @@ def _problem_of_log(file: BinaryIO) -> str:
     if place != size and file.read() == COMMIT:
         return "is damaged in the length of an entry"
     return ""
-
-
-@functools.cache
-def _listing() -> str:
-    """Return a query for all that is in a catalogue, by DuckDB's own functions that list the objects of a database."""
-    import duckdb
-
-    lists = []
-    with duckdb.connect() as connection:
-        for (function,) in connection.execute(LISTS).fetchall():
-            columns = connection.sql(f"FROM {function}() LIMIT 0").columns
-            if not {"database_name", "schema_name"} <= set(columns):
-                continue
-            plural = function.removeprefix("duckdb_")
-            kind = "index" if plural == "indexes" else plural.removesuffix("s")
-            # After the names of the database and of the schema comes that of the thing itself, if that is no schema.
-            own = [name for name in columns if name.endswith("_name")][1:3][-1]
-            facts = ", ".join(name for name in COMPARED if name in columns)
-            lists.append(
-                f"SELECT '{kind}', schema_name, {own}, CAST([{facts}] AS VARCHAR) FROM {function}() "
-                "WHERE database_name = 'held'"
-            )
-    return " UNION ALL ".join(lists)
 
 
 @functools.cache

@@ -15,7 +15,6 @@ import warnings
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -172,12 +171,8 @@ def _check_python(session: Any) -> None:
 
 @cache
 def _can_answer(python: str) -> bool:
-    found = shutil.which(python)
-    # The same folder has this Python under several names; starting another one takes a second.
-    if (
-        found
-        and Path(found).absolute().parent == Path(sys.executable).absolute().parent
-    ):
+    # Starting another one takes a second.
+    if shutil.which(python) == sys.executable:
         return True
     try:
         ran = subprocess.run([python, "-c", TRIED], capture_output=True, check=False)
