@@ -24,9 +24,7 @@ from typing import Any, BinaryIO
 from loopring_lab.errors import LabError, UnexpectedAnswer, visible
 from loopring_lab.redaction import Hidden, hide_addresses
 
-# Bytes of a page of trades from a relayer; 50 rows take about 12 KiB.
-MAX_PAGE = 2 << 20
-# Bytes of any other answer; the longest known list of tokens takes 200 KiB.
+# Bytes of an answer; the longest known list of tokens takes 200 KiB, and 50 rows of trades about 12.
 MAX_ANSWER = 16 << 20
 MAX_DOCUMENT = 32 << 20  # bytes of a saved file, or of a line in one
 MAX_VALUES = 500_000  # in one JSON text, or 35,000 rows; as Python objects they take 75 MB at most

@@ -11,7 +11,8 @@ from loopring_lab.amounts.display import only_column, tokens_of
 from loopring_lab.amounts.series import cast
 from loopring_lab.errors import AmountError, did_you_mean
 
-# A name that no frame has.
+# Names that no frame has.
+_AMOUNTS = "amounts to add up"
 _TOKENS = "tokens of the amounts to add up"
 
 
@@ -27,15 +28,15 @@ def total(
     Parameters
     ----------
     amounts : pandas.DataFrame or pandas.Series, shape (n,)
-        A frame of trades or of a summary, or one column of it. A column alone does not know its tokens, so it
-        needs `by` or `token`.
+        A frame of trades or of a summary, or one column of it. A column that was computed does not know its tokens,
+        so it needs `by` or `token`.
     column : str, optional
         The column of a frame to add up, such as ``"fee"``. By default there is one sum for each token.
     by : optional
         One sum for each group: a column of the frame or its name, a list of these, or anything else that
-        `pandas.Series.groupby` takes. Groups with amounts of several tokens are refused where the frame shows it.
+        `pandas.Series.groupby` takes. Groups with amounts of several tokens are refused where tokens are known.
     token : str, optional
-        Add up this token alone: of a frame its rows of this token; of a series it says that there is no other.
+        Add up this token alone; of a column that does not know its tokens, it says that there is no other.
 
     Returns
     -------
@@ -58,7 +59,7 @@ def total(
     Amount('4')
     """
     values = _values(amounts, column)
-    tokens = None if column is None else tokens_of(amounts, column)
+    tokens = _tokens(amounts, column)
     if token is not None and tokens is not None:
         is_of_token = _is_of(tokens, token)
         amounts = amounts[is_of_token]
@@ -105,6 +106,14 @@ def _values(amounts: Any, column: Any) -> pd.Series:
     return cast(only_column(amounts, column), AMOUNT_TYPE)
 
 
+def _tokens(amounts: Any, column: str | None) -> pd.Series | None:
+    """Return the token of each amount: as a frame says it, or as a column that was taken from one knows it."""
+    if column is not None:
+        return tokens_of(amounts, column)
+    known = getattr(amounts.array, "tokens", None)
+    return None if known is None else pd.Series(known, amounts.index, name="token")
+
+
 def _is_of(tokens: pd.Series, token: str) -> Any:
     """Return which rows are of a token; there must be some."""
     found = tokens.astype(object) == token
@@ -121,10 +130,11 @@ def _by_group(
     tokens: pd.Series | None,
     by: Any,
 ) -> Any:
-    """Add up each group; a frame knows columns by name, and whether groups mix tokens."""
-    table: Any = values
-    if isinstance(amounts, pd.DataFrame):
-        table = amounts.assign(**{str(values.name): values, _TOKENS: tokens})
+    """Add up each group; a frame knows columns by name."""
+    table = amounts
+    if isinstance(amounts, pd.Series):
+        table = pd.DataFrame(index=amounts.index)
+    table = table.assign(**{_AMOUNTS: values, _TOKENS: tokens})
     try:
         groups = table.groupby(by, observed=True, dropna=False)
     except (KeyError, TypeError, ValueError) as error:
@@ -140,9 +150,7 @@ def _by_group(
                 f"total: group {mixed!r} of by={_brief(by)} has amounts of {kinds[mixed]} tokens, which do not add up. "
                 f"Group by {tokens.name!r} as well, or choose one token, as in token='ETH'."
             )
-    if table is not values:
-        groups = groups[values.name]
-    return groups.sum()
+    return groups[_AMOUNTS].sum().rename(values.name)
 
 
 def _brief(by: Any) -> str:

@@ -651,7 +651,8 @@ class Archive:
         """Write trades as Parquet, for pandas, Spark, Dask, DuckDB, Polars, R and others.
 
         Each file says in its metadata where the trades are from (``source``, ``synthetic``), and which they are
-        (``since``, ``until``). Once this package is imported, pandas reads amounts, and ``attrs`` with the source.
+        (``since``, ``until``). After ``import loopring_lab.amounts`` pandas reads amounts, and ``attrs`` with the
+        source.
 
         Parameters
         ----------

@@ -48,12 +48,12 @@ def check_intervals(intervals: Any, cluster: Any, caller: str) -> None:
         )
 
 
-def clusters_sql(account: str, order: str, ms: str) -> str:
+def clusters_sql(account: str, ms: str) -> str:
     """Return the columns ``account``, ``day`` and ``week``, the clusters of an order, as SQL.
 
     An order of an unknown account is an account of its own, below 0; all those of unknown orders are one.
     """
-    return f"""coalesce({account}, -1 - (coalesce({order}, 0) >> 1)::BIGINT) AS account,
+    return f"""coalesce({account}, -1 - (coalesce(order_id, 0) >> 1)::BIGINT) AS account,
     floor({ms} / {DAY}.0)::INTEGER AS day,
     floor({ms} / {WEEK}.0)::INTEGER AS week"""
 

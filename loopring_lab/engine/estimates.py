@@ -82,7 +82,7 @@ def with_estimates(
 -- fills of unknown orders are one order of their market
 SELECT {group}, quote, {fills} AS fills,
     CASE WHEN NOT is_only THEN coalesce(order_id, hash(market)) END AS order_id,
-    {clusters_sql("account_id", "order_id", "ms")},
+    {clusters_sql("account_id", "ms")},
     CASE WHEN isfinite({whole}) THEN notional END AS value,
     {each(f"CASE WHEN isfinite({whole}) THEN {{0}} END AS {{0}}")}{"".join(f", {name}" for name in question.medians)}
 FROM costs""")

@@ -13,8 +13,6 @@ from loopring_lab.interactive.prose import Sentences
 
 OF_RATES = ("fee_token", "fills", "bps", "median_bps")
 OF_VALUES = ("fills", "unpriced", "fee_value", "value_token", "within_bps")
-# The start of a period ends with this where it is a midnight, of which the date is enough.
-MIDNIGHT = " 00:00:00+00:00"
 BPS = 10_000
 # A hundredth of a basis point: values are never more certain than that, and their digits are written accordingly.
 LEAST_ERROR = 0.01
@@ -83,7 +81,9 @@ def _group(row: pd.Series, keys: list[Any]) -> str:
     for key in keys:
         value = row[key]
         if key == "period" and isinstance(value, pd.Timestamp):
-            period = f" in the period from {str(value).removesuffix(MIDNIGHT)}"
+            # Of a midnight the date is enough.
+            began = value.date() if value == value.normalize() else value
+            period = f" in the period from {began}"
         else:
             named = "unknown" if pd.isna(value) else value
             others.append(f"{key} is {named}")

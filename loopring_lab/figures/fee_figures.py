@@ -251,7 +251,7 @@ def fee_tiers(
         marks = stacked_bars(axes, periods.left, periods.width, bars, styles, say)
         _label_tiers(axes, len(periods.left))
         axis.format_dates(axes, periods)
-        percent_axis(axes, "fills")
+        percent_axis(axes)
     return keep(axes, table, marks)
 
 

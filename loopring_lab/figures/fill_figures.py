@@ -204,7 +204,7 @@ def fill_shares(
         look = style.zero_line() | {"linewidth": 1, "linestyle": "--"}
         axes.axhline(overall, **look, label="whole time")
         axis.format_dates(axes, periods)
-        percent_axis(axes, "fills")
+        percent_axis(axes)
         write_counts(
             axes,
             points["x"],
@@ -288,7 +288,7 @@ def size_profile(
         left = np.arange(count) - style.BAR_WIDTH / 2
         marks = stacked_bars(axes, left, np.ones(count), bars, styles, say)
         axis.format_sizes(axes, axis.bounds_of(table), token)
-        percent_axis(axes, "fills")
+        percent_axis(axes)
     return keep(axes, table, marks)
 
 

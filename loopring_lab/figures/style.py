@@ -519,9 +519,9 @@ def text_columns(axes: Axes, texts: pd.DataFrame) -> None:
             )
 
 
-def percent_axis(axes: Axes, unit: str) -> None:
+def percent_axis(axes: Axes) -> None:
     axes.set_ylim(0, 100)
-    axes.set_ylabel(f"share of {unit} (%)")
+    axes.set_ylabel("share of fills (%)")
 
 
 def _format_tick(value: float, _: object) -> str:

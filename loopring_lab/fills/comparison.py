@@ -344,7 +344,7 @@ def compare_by(
         raise LabError(
             f"{caller}: by= cannot include 'fill_type', whose values are compared. Leave it out."
         )
-    shared = _shared(match, trades)
+    shared = _shared(match, trades, keys.added)
     # Columns of the trades that orders must share are read as further keys, which may be of any type.
     own = [name for name in shared if name not in CELLS and name not in keys.names]
     asked_by = replace(keys, names=(*keys.names, *own))
@@ -367,10 +367,15 @@ def compare_by(
     return ask_table(question, trades, prices, **tables)
 
 
-def _shared(match: Any, trades: Given[Any]) -> list[str]:
+def _shared(match: Any, trades: Given[Any], added: Sequence[str]) -> list[str]:
     """Check ``match=``, and return what orders of a market must share besides it."""
     names = several(match)
     for name in names:
+        if name in added:
+            raise LabError(
+                f"{trades.caller}: match= cannot include {name!r}. The result has its own column of that name: rename "
+                "yours."
+            )
         if name != "market" and name not in CELLS and name not in trades.names:
             raise LabError(
                 f"{trades.caller}: match= cannot include {name!r}. Give columns of the trades, or some of "
@@ -465,7 +470,7 @@ def _order_steps(
 -- each set of costs of takers' fills, with the value of the fill in one token
 SELECT {group}, market, side, fill_type, order_id, is_only, is_taken, size,
     {began} AS began,
-    {clusters_sql("account_id", "order_id", began)},
+    {clusters_sql("account_id", began)},
     CASE WHEN worth = 1 THEN notional ELSE (notional::DOUBLE * worth)::HUGEINT END AS value,
     price_cost,
     unnest([{", ".join(listed)}], recursive := true)

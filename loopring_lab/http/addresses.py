@@ -78,11 +78,13 @@ def check_header(name: str, value: object) -> SecretText | None:
     return secret
 
 
-def check_limit(name: str, value: object, unit: str) -> float | None:
+def check_rate(value: object) -> float | None:
     """Return a number above 0, or None for no limit."""
     if value is None:
         return None
-    return check_number(name, value, unit, otherwise=", or None for no limit")
+    return check_number(
+        "rate", value, "requests per second", otherwise=", or None for no limit"
+    )
 
 
 def check_number(

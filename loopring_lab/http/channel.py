@@ -20,7 +20,7 @@ from urllib3.exceptions import InvalidHeader
 from loopring_lab.bounded import MAX_ANSWER
 from loopring_lab.errors import LabError, TransportError, UnexpectedAnswer, with_details
 from loopring_lab.http import failures
-from loopring_lab.http.addresses import DAY, check_limit, check_number, is_loopback
+from loopring_lab.http.addresses import DAY, check_number, check_rate, is_loopback
 from loopring_lab.http.failures import Outcome, TooLarge
 from loopring_lab.http.pace import RateLimiter
 from loopring_lab.http.session import Session
@@ -112,7 +112,7 @@ class Channel:
         proxies: bool = True,
     ) -> None:
         self.server = server
-        self._rate = check_limit("rate", rate, "requests per second")
+        self._rate = check_rate(rate)
         self._timeout = check_number("timeout", timeout, "seconds", most=DAY)
         self._attempts = attempts
         self._proxies = proxies and not is_loopback(server.address)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from enum import IntEnum
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Any, Literal
 
 from pydantic import (
     BaseModel,
@@ -27,7 +27,6 @@ Status = Literal["received", "processing", "processed", "failed"]
 
 # Values of 256 bits: keys and hashes. The contract shows them without leading zeros too.
 Hex256 = Annotated[str, StringConstraints(pattern=r"^0x[0-9a-fA-F]{1,64}$")]
-STATUS = "|".join(get_args(Status))
 MAX_LIMIT = 50  # rows of a page, as the contract says
 # Whole numbers up to here survive a JSON reader that makes doubles of them.
 MAX_TIME = 2**53

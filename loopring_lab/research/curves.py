@@ -329,7 +329,7 @@ LEFT JOIN worth ON quote = token AND {DAY_SQL} = worth.day""",
         "orders": Large(f"""
 -- an order is one decision: what it paid, weighted by value, at each venue where it was filled
 SELECT market, side, fill_type,
-    {clusters_sql("min(account_id)", "order_id", "min(ms)")},
+    {clusters_sql("min(account_id)", "min(ms)")},
     min(ms) // {HOUR} % 24 AS hour,
     round({STEPS} * ln(fsum(value)))::BIGINT AS step,
     (hash({", ".join(CELL)}) >> 1)::BIGINT AS cell,  -- 63 bits are a number of NumPy

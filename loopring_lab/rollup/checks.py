@@ -454,17 +454,6 @@ def _difference(listed: list[int], slots: list[int]) -> str:
     return f"not listed: {_few(missing)}; listed, but not conditional: {_few(others)}"
 
 
-def _runs(numbers: list[int]) -> list[tuple[int, int]]:
-    """Return the first and last of each run of consecutive numbers."""
-    runs: list[tuple[int, int]] = []
-    for number in numbers:
-        if runs and runs[-1][1] == number - 1:
-            runs[-1] = (runs[-1][0], number)
-        else:
-            runs.append((number, number))
-    return runs
-
-
 def _few(numbers: list[int]) -> str:
     """Name a few indices of transactions."""
     listed = ", ".join(map(str, numbers[:SHOWN])) or "none"

@@ -37,7 +37,6 @@ from loopring_lab.tables.listings import POOL_PREFIX
 
 __all__ = ["Client"]
 
-NOT_FOUND = 404
 SERVER_FAULT = 500  # and above: the relayer failed, rather than that it does not know
 # The relayer's request type for key updates, where fees are asked for.
 UPDATE_REQUEST = 2

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, overload
 
 from loopring_lab.bounded import given_path
 from loopring_lab.errors import LabError, visible
-from loopring_lab.http.addresses import check_limit
+from loopring_lab.http.addresses import check_rate
 from loopring_lab.http.transport import Transport
 from loopring_lab.origin import given_name
 from loopring_lab.redaction import hide, hide_addresses
@@ -153,7 +153,7 @@ def connect(
     recording = hide_addresses(recording)
     blocks = hide_addresses(blocks)
     source = given_name(source)
-    check_limit("rate", rate, "requests per second")
+    check_rate(rate)
     only_source({"base_url": base_url, "recording": recording, "blocks": blocks})
     if blocks:
         return _read_blocks(blocks, source)

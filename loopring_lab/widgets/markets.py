@@ -21,7 +21,7 @@ from loopring_lab.widgets.state import (
     Choice,
     MarketChoice,
     WidgetState,
-    known_name,
+    known_market,
     one_of,
     parse_text,
 )
@@ -123,7 +123,7 @@ def check_amount(
     """
     markets = client.markets()
     tokens = client.tokens()
-    market = known_name("market", market, markets.index)
+    market = known_market(market, markets.index)
     one_of("base", "quote")("of", of)
     # A market can name a token that the relayer does not list.
     symbol = str(markets.loc[market, of])
@@ -243,7 +243,7 @@ class Lists:
     @property
     def limits(self) -> pd.DataFrame:
         """The limits of orders, a column for each token of the market that is listed."""
-        market = known_name("market", self._choices.market, self.market_names)
+        market = known_market(self._choices.market, self.market_names)
         pair = self._markets.loc[market, ["base", "quote"]]
         symbols = [symbol for symbol in pair if symbol in self._tokens.index]
         return self._tokens.loc[symbols, LIMITS].T.rename_axis("limit")

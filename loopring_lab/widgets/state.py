@@ -141,7 +141,7 @@ class MarketChoice(Choice):
         # The first choices are set before there is a model.
         known = obj.model.market_names if hasattr(obj, "model") else []
         if market and known:
-            market = known_name("market", market, known)
+            market = known_market(market, known)
         return market
 
 
@@ -216,12 +216,12 @@ def parse_text(name: str, value: Any) -> str | None:
     raise LabError(f"{name}={value!r} is not text. Give text, or None for nothing.")
 
 
-def known_name(name: str, value: str, allowed: Iterable[str | None]) -> str:
+def known_market(value: str, allowed: Iterable[str | None]) -> str:
     """Return the one name that a value means, in any case, or raise a LabError with the nearest."""
     options = list(allowed)
     found = in_any_case(value, filter(None, options))
     if found is None:
-        raise unknown_value(name, value, options)
+        raise unknown_value("market", value, options)
     return found
 
 

@@ -187,6 +187,19 @@ def test_no_other_sum_warns(add_up, trades, monkeypatch):
         add_up(trades)
 
 
+def test_a_column_of_trades_is_added_up_as_its_frame(trades):
+    by_token = lab.amounts.total(trades, "fee")
+    assert len(by_token) > 1
+    assert lab.amounts.total(trades["fee"]).to_dict() == by_token.to_dict()
+    for token, sum_of_token in by_token.items():
+        assert lab.amounts.total(trades["fee"], token=token) == sum_of_token
+    keys = [trades["market"], trades["fee_token"]]
+    by_keys = lab.amounts.total(trades["fee"], by=keys)
+    assert by_keys.equals(lab.amounts.total(trades, "fee", by=keys))
+    with pytest.raises(lab.errors.AmountError, match="tokens, which do not add up"):
+        lab.amounts.total(trades["fee"], by=trades["market"])
+
+
 def test_what_is_written_to_is_of_no_known_token(trades, monkeypatch):
     monkeypatch.setattr(AmountArray, "_is_warned", False)
     changed = trades.copy()

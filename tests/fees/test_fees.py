@@ -684,17 +684,28 @@ def test_the_group_whose_rate_is_said_is_named(history):
 
 
 @pytest.mark.parametrize(
-    ("moment", "every", "named"),
+    ("moment", "every", "tz", "named"),
     [
-        ("2022-05-31 13:45Z", "1q", "in the period from 2022-04-01"),
-        ("2022-05-31 13:45Z", "1h", "in the period from 2022-05-31 13:00:00+00:00"),
-        (None, "1d", "where period is unknown"),
+        ("2022-05-31 13:45Z", "1q", "UTC", "in the period from 2022-04-01"),
+        (
+            "2022-05-31 13:45Z",
+            "1h",
+            "UTC",
+            "in the period from 2022-05-31 13:00:00+00:00",
+        ),
+        (
+            "2022-05-31 13:45Z",
+            "1w",
+            "Europe/Berlin",
+            "in the period from 2022-05-30",
+        ),
+        (None, "1d", "UTC", "where period is unknown"),
     ],
 )
-def test_the_period_whose_rate_is_said_is_named(history, moment, every, named):
+def test_the_period_whose_rate_is_said_is_named(history, moment, every, tz, named):
     created_at = pd.to_datetime([moment], utc=True).as_unit("ms")
     at_once = history.head(1).assign(created_at=created_at)
-    said = lab.fees.describe(lab.fees.over_time(at_once, every))
+    said = lab.fees.describe(lab.fees.over_time(at_once, every, tz=tz))
     [token] = at_once["fee_token"]
     assert said.startswith(f"Fees paid in {token} {named} (1 of 1 fills): ")
     by_side = lab.fees.describe(lab.fees.over_time(at_once, every, by="side"))

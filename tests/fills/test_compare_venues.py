@@ -423,3 +423,12 @@ def test_orders_of_unknown_accounts_are_clusters_of_their_own(trades, marks):
     found = lab.fills.compare_venues(unknown, marks, cluster="account").iloc[0]
     # Takers are fewer than 20.
     assert found["clusters"] > 50
+
+
+def test_what_orders_share_is_no_column_that_the_answer_makes(users):
+    trades, prices = users
+    own = trades.assign(part=range(len(trades)))
+    with pytest.raises(
+        lab.LabError, match="match= cannot include 'part'.*rename yours"
+    ):
+        lab.fills.compare_parts(own, prices, match=["market", "part"])

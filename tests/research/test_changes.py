@@ -98,6 +98,13 @@ def test_levels_that_no_band_can_have_are_refused(switched):
         lab.research.changes(*switched, by=None, intervals=level)
 
 
+def test_orders_cannot_share_a_column_called_as_the_period(winter):
+    trades, marks = winter
+    own = trades.assign(period=range(len(trades)))
+    with pytest.raises(lab.LabError, match="match= cannot include 'period'"):
+        lab.research.changes(own, marks, by=None, match=["market", "period"])
+
+
 @pytest.mark.parametrize("name", [ERRORS, LEFT_OUT])
 def test_columns_that_notes_and_bands_are_made_of_are_no_keys(winter, name):
     trades, marks = winter
