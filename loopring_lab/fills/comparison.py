@@ -12,9 +12,9 @@
 5. The *interval* is that of a jackknife, see `engine.clusters`. The difference without a cluster follows from the sums
    of the cells that the cluster has orders in: a cell without them has another gap and weight, or drops out.
 
-Costs and values are summed as whole numbers, so that the answer does not depend on the order of rows. Each step is SQL,
-which DuckDB runs here or on Spark's workers, on the rows of some markets at a time; cells are of one market, so that
-sums of markets are all that is put together in the end.
+Costs, values and weights are summed as whole numbers, so that the answer does not depend on the order of rows. Each
+step is SQL, which DuckDB runs here or on Spark's workers, on the rows of some markets at a time; cells are of one
+market, so that sums of markets are all that is put together in the end.
 """
 
 from __future__ import annotations
@@ -54,16 +54,11 @@ from loopring_lab.fills.prices import (
     worse_sql,
 )
 from loopring_lab.fills.sides import ROLE_COLUMNS, role_steps
-from loopring_lab.fills.sizes import largest_sql, up_to_sql
+from loopring_lab.fills.sizes import ends_sql, part_sql
 
 MATCH = ("market", "side", "size", "week")
 # Quintiles: finer classes leave few cells with orders of both venues, coarser ones compare small orders with large.
 SIZE_CLASSES = 5
-# The class of a size from 0, over a window ``by_size``; equal sizes are in one. The frame of the count is all rows in
-# their order, so that rank and count come from one sort.
-SIZE_CLASS = f"""(rank() OVER by_size - 1) * {SIZE_CLASSES} // count(*) OVER (
-    by_size ROWS BETWEEN UNBOUNDED PRECEDING AND UNBOUNDED FOLLOWING
-)"""
 # Values that orders of a cell may share besides their market, as SQL over orders. Any other name is a column of the
 # trades.
 CELLS = {
@@ -464,7 +459,6 @@ def _order_steps(
     cell = ", ".join(["market", *own_columns, *cells])
     # Orders are kept in the order of their times.
     span = "week" if IN_A_WEEK & set(cells) else "0"
-    classes = range(SIZE_CLASSES)
     return {
         "rows": Streamed(f"""
 -- each set of costs of takers' fills, with the value of the fill in one token
@@ -504,21 +498,12 @@ UNION ALL BY NAME
 SELECT {group}, part_set, count(*) FILTER (WHERE NOT is_taken) AS left_out
 FROM rows
 GROUP BY ALL"""),
-        "ends": Large(f"""
--- the largest size of each class of the orders of a market but the last; equal sizes are in one class
-SELECT part_set, market, [{largest_sql("size", "size_class", classes)}] AS ends
-FROM (
-    SELECT part_set, market, size, {SIZE_CLASS} AS size_class
-    FROM orders
-    WHERE value > 0
-    WINDOW by_size AS (PARTITION BY part_set, market ORDER BY size)
-)
-GROUP BY ALL"""),
+        "ends": ends_sql("orders", ("part_set", "market"), "size", SIZE_CLASSES),
         "celled": Celled(f"""
 -- orders with the class of their size, and the number of the cell that they are compared in
 SELECT *,
     {span} AS span,
-    CASE {up_to_sql("size", classes)} ELSE {classes[-1]} END AS size_class,
+    {part_sql("size", SIZE_CLASSES)} AS size_class,
     CASE WHEN value > 0 THEN (hash({cell}) >> 1)::BIGINT END AS cell
 FROM orders
 LEFT JOIN ends USING (part_set, market)"""),
@@ -584,9 +569,8 @@ rests AS (  -- what the cell has without it; without orders of a venue it has no
 SELECT {group}, market, level, cluster,
     bool_or(is_at_pool) AS is_at_pool,
     bool_or(is_on_book) AS is_on_book,
-    count(*) FILTER (WHERE rest_weight IS NULL) AS emptied,
-    sum(coalesce(rest_weight, 0) - weight ORDER BY cell) AS change,
-    sum(coalesce(rest_weight * rest_gap, 0) - weight * gap ORDER BY cell) AS pull
+    sum((coalesce(rest_weight, 0) - weight)::HUGEINT) AS change,
+    sum((coalesce(rest_weight * rest_gap, 0) - weight * gap)::HUGEINT) AS pull
 FROM rests
 GROUP BY ALL""",
         "answer": f"""
@@ -602,15 +586,14 @@ matched AS (  -- both venues over the same cells, and the difference as those wh
     SELECT {group},
         sum(fills)::BIGINT AS fills,
         sum(orders)::BIGINT AS orders,
-        count(*) AS cells,
-        sum(weight ORDER BY market, cell) AS whole_weight,
+        sum(weight::HUGEINT) AS whole_weight,
         sum(pool_value)::DOUBLE AS pool_matched,
         sum(book_value)::DOUBLE AS book_matched,
-        sum(weight * pool_mean ORDER BY market, cell) / whole_weight AS pool_bps,
-        sum(weight * book_mean ORDER BY market, cell) / whole_weight AS book_bps,
+        sum((weight * pool_mean)::HUGEINT) / whole_weight AS pool_bps,
+        sum((weight * book_mean)::HUGEINT) / whole_weight AS book_bps,
         pool_bps - book_bps AS difference_bps,
-        sum(pool_value::DOUBLE * gap ORDER BY market, cell) / pool_matched AS pool_weighted_bps,
-        sum(book_value::DOUBLE * gap ORDER BY market, cell) / book_matched AS book_weighted_bps,
+        sum((pool_value::DOUBLE * gap)::HUGEINT) / pool_matched AS pool_weighted_bps,
+        sum((book_value::DOUBLE * gap)::HUGEINT) / book_matched AS book_weighted_bps,
         sum(distance)::DOUBLE / (pool_matched + book_matched) AS distance
     FROM means
     GROUP BY ALL
@@ -619,14 +602,13 @@ moves AS (  -- how far the difference moves without each cluster; where nothing 
     SELECT {keys.columns("s")}, level, cluster,
         bool_or(is_at_pool) AS is_at_pool,
         bool_or(is_on_book) AS is_on_book,
-        sum(change ORDER BY market, change) AS lost,
+        sum(change) AS lost,
         whole_weight + lost AS rest,
-        sum(pull ORDER BY market, pull) - lost * difference_bps AS pulled,
-        -- Weights are doubles: what is left of none need not be 0.
-        CASE WHEN rest > 0 AND sum(emptied) < cells THEN pulled / rest ELSE 'inf'::DOUBLE END AS moved
+        sum(pull) - lost * difference_bps AS pulled,
+        CASE WHEN rest > 0 THEN pulled / rest ELSE 'inf'::DOUBLE END AS moved
     FROM spreads AS s
     JOIN matched AS m ON {keys.same("s", "m")}
-    GROUP BY {keys.columns("s")}, level, cluster, whole_weight, difference_bps, cells
+    GROUP BY {keys.columns("s")}, level, cluster, whole_weight, difference_bps
 ),
 {chosen_sql(group, level, cluster, at_each_venue)}
 SELECT {keys.columns("v")},

@@ -19,10 +19,11 @@ from loopring_lab.engine.notes import with_note
 from loopring_lab.engine.question import ORDER_COLUMNS, PLACE, Large, Prices, Question
 from loopring_lab.engine.worth import worth_by_day
 from loopring_lab.errors import LabError
-from loopring_lab.fills.comparison import SIZE_CLASS
+from loopring_lab.fills.comparison import SIZE_CLASSES
 from loopring_lab.fills.orders import STORAGE_ID
 from loopring_lab.fills.prices import RESERVED
 from loopring_lab.fills.sides import ONCE, ROLE_COLUMNS, role_steps
+from loopring_lab.fills.sizes import ends_sql, part_sql
 from loopring_lab.research.reserves import BALANCES, PLACES, check_fee
 
 CALLER = "lab.research.pool_quotes"
@@ -222,13 +223,16 @@ SELECT market, side, base, quote, fee_token, account_id, order_hash,
     CASE WHEN count(*) = count(fee) THEN sum(fee) END AS fee
 FROM filed
 GROUP BY ALL"""),
+        "ends": ends_sql(
+            "(FROM orders WHERE size > 0)", ["market"], "size", SIZE_CLASSES
+        ),
         "classed": f"""
 -- with the class of their size in the market; reserves must be older than `anchor`
 SELECT *,
     {before_sql(balances)} AS anchor,
-    CASE WHEN size > 0 THEN 1 + {SIZE_CLASS} END AS size_class
+    CASE WHEN size > 0 THEN {part_sql("size", SIZE_CLASSES)} END AS size_class
 FROM orders
-WINDOW by_size AS (PARTITION BY market, size > 0 ORDER BY size)""",
+LEFT JOIN ends USING (market)""",
         "known_prices": Prices(KNOWN_STATES),
         "found": asof_sql("classed", "last"),
         "sums": f"""
