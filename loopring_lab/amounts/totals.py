@@ -28,8 +28,8 @@ def total(
     Parameters
     ----------
     amounts : pandas.DataFrame or pandas.Series, shape (n,)
-        A frame of trades or of a summary, or one column of it. A column that was computed does not know its tokens,
-        so it needs `by` or `token`.
+        A frame of trades or of a summary, or one column of it. A column of trades knows the tokens that it was read
+        with; any other column needs `by` or `token`.
     column : str, optional
         The column of a frame to add up, such as ``"fee"``. By default there is one sum for each token.
     by : optional
@@ -107,7 +107,7 @@ def _values(amounts: Any, column: Any) -> pd.Series:
 
 
 def _tokens(amounts: Any, column: str | None) -> pd.Series | None:
-    """Return the token of each amount: as a frame says it, or as a column that was taken from one knows it."""
+    """Return the token of each amount: as a frame says it, or as a column of trades was read with it."""
     if column is not None:
         return tokens_of(amounts, column)
     known = getattr(amounts.array, "tokens", None)
@@ -148,7 +148,7 @@ def _by_group(
             mixed = kinds.index[kinds > 1][0]
             raise AmountError(
                 f"total: group {mixed!r} of by={_brief(by)} has amounts of {kinds[mixed]} tokens, which do not add up. "
-                f"Group by {tokens.name!r} as well, or choose one token, as in token='ETH'."
+                "Group by the token as well, such as by=['market', 'fee_token'], or choose one, as in token='ETH'."
             )
     return groups[_AMOUNTS].sum().rename(values.name)
 

@@ -90,6 +90,7 @@ UPDATE_SOURCE = "UPDATE held.main.source SET synthetic = ?, exchange = ?, chain_
 ADD_SOURCE = "INSERT INTO held.main.source VALUES (?, ?, ?, ?, ?, ?)"
 # What a catalogue may hold: each kind of thing with DuckDB's list of it, and the fact that counts besides its name.
 # DuckDB prints a statement of the file and that of the schema alike; that of a table has its columns and constraints.
+# No statement makes a coordinate system, of which DuckDB has a list too.
 LISTS = {
     "table": ("duckdb_tables()", "sql"),
     "view": ("duckdb_views()", "sql"),

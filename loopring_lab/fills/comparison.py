@@ -12,9 +12,9 @@
 5. The *interval* is that of a jackknife, see `engine.clusters`. The difference without a cluster follows from the sums
    of the cells that the cluster has orders in: a cell without them has another gap and weight, or drops out.
 
-Costs, values and weights are summed as whole numbers, so that the answer does not depend on the order of rows. Each
-step is SQL, which DuckDB runs here or on Spark's workers, on the rows of some markets at a time; cells are of one
-market, so that sums of markets are all that is put together in the end.
+Costs and values are summed as whole numbers, so that the answer does not depend on the order of rows. Each step is SQL,
+which DuckDB runs here or on Spark's workers, on the rows of some markets at a time; cells are of one market, so that
+sums of markets are all that is put together in the end.
 """
 
 from __future__ import annotations
@@ -366,15 +366,15 @@ def _shared(match: Any, trades: Given[Any], added: Sequence[str]) -> list[str]:
     """Check ``match=``, and return what orders of a market must share besides it."""
     names = several(match)
     for name in names:
-        if name in added:
-            raise LabError(
-                f"{trades.caller}: match= cannot include {name!r}. The result has its own column of that name: rename "
-                "yours."
-            )
         if name != "market" and name not in CELLS and name not in trades.names:
             raise LabError(
                 f"{trades.caller}: match= cannot include {name!r}. Give columns of the trades, or some of "
                 f"{', '.join(['market', *CELLS])}."
+            )
+        if name in added:
+            raise LabError(
+                f"{trades.caller}: match= cannot include {name!r}. The result has its own column of that name: rename "
+                "yours."
             )
     if "market" not in names:
         raise LabError(
@@ -550,7 +550,8 @@ SELECT *,
 FROM sums
 WHERE pool_value > 0 AND book_value > 0""",
         "spreads": f"""
--- what leaving out a cluster changes: the sum of all cells' weights, and that of their weights times gaps
+-- what leaving out a cluster changes: the sum of all cells' weights, and that of their weights times gaps; doubles are
+-- put in order before they are added, which takes half the time of sums with an ORDER BY
 WITH own AS (  -- what each cluster has in each cell
     {by_cluster_sql(f"{group}, market, cell", sums, "costed")}
 ),
@@ -569,8 +570,9 @@ rests AS (  -- what the cell has without it; without orders of a venue it has no
 SELECT {group}, market, level, cluster,
     bool_or(is_at_pool) AS is_at_pool,
     bool_or(is_on_book) AS is_on_book,
-    sum((coalesce(rest_weight, 0) - weight)::HUGEINT) AS change,
-    sum((coalesce(rest_weight * rest_gap, 0) - weight * gap)::HUGEINT) AS pull
+    count(*) FILTER (WHERE rest_weight IS NULL) AS emptied,
+    list_sum(list_sort(list(coalesce(rest_weight, 0) - weight))) AS change,
+    list_sum(list_sort(list(coalesce(rest_weight * rest_gap, 0) - weight * gap))) AS pull
 FROM rests
 GROUP BY ALL""",
         "answer": f"""
@@ -586,14 +588,15 @@ matched AS (  -- both venues over the same cells, and the difference as those wh
     SELECT {group},
         sum(fills)::BIGINT AS fills,
         sum(orders)::BIGINT AS orders,
-        sum(weight::HUGEINT) AS whole_weight,
+        count(*) AS cells,
+        sum(weight ORDER BY market, cell) AS whole_weight,
         sum(pool_value)::DOUBLE AS pool_matched,
         sum(book_value)::DOUBLE AS book_matched,
-        sum((weight * pool_mean)::HUGEINT) / whole_weight AS pool_bps,
-        sum((weight * book_mean)::HUGEINT) / whole_weight AS book_bps,
+        sum(weight * pool_mean ORDER BY market, cell) / whole_weight AS pool_bps,
+        sum(weight * book_mean ORDER BY market, cell) / whole_weight AS book_bps,
         pool_bps - book_bps AS difference_bps,
-        sum((pool_value::DOUBLE * gap)::HUGEINT) / pool_matched AS pool_weighted_bps,
-        sum((book_value::DOUBLE * gap)::HUGEINT) / book_matched AS book_weighted_bps,
+        sum(pool_value::DOUBLE * gap ORDER BY market, cell) / pool_matched AS pool_weighted_bps,
+        sum(book_value::DOUBLE * gap ORDER BY market, cell) / book_matched AS book_weighted_bps,
         sum(distance)::DOUBLE / (pool_matched + book_matched) AS distance
     FROM means
     GROUP BY ALL
@@ -602,13 +605,14 @@ moves AS (  -- how far the difference moves without each cluster; where nothing 
     SELECT {keys.columns("s")}, level, cluster,
         bool_or(is_at_pool) AS is_at_pool,
         bool_or(is_on_book) AS is_on_book,
-        sum(change) AS lost,
+        sum(change ORDER BY market, change) AS lost,
         whole_weight + lost AS rest,
-        sum(pull) - lost * difference_bps AS pulled,
-        CASE WHEN rest > 0 THEN pulled / rest ELSE 'inf'::DOUBLE END AS moved
+        sum(pull ORDER BY market, pull) - lost * difference_bps AS pulled,
+        -- Weights are doubles: what is left of none need not be 0.
+        CASE WHEN rest > 0 AND sum(emptied) < cells THEN pulled / rest ELSE 'inf'::DOUBLE END AS moved
     FROM spreads AS s
     JOIN matched AS m ON {keys.same("s", "m")}
-    GROUP BY {keys.columns("s")}, level, cluster, whole_weight, difference_bps
+    GROUP BY {keys.columns("s")}, level, cluster, whole_weight, difference_bps, cells
 ),
 {chosen_sql(group, level, cluster, at_each_venue)}
 SELECT {keys.columns("v")},

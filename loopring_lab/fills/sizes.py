@@ -126,7 +126,7 @@ LEFT JOIN ends AS e ON {outer.same("t", "e")}"""),
 def ends_sql(source: str, group: Sequence[str], size: str, parts: int) -> Large:
     """Return the step ``ends``: by group, a list of the largest size of each part but the last, as many by number.
 
-    Steps of half a percent are counted, and only those in which a part ends are looked into: sorting all sizes takes
+    Sizes are counted in narrow steps, and only steps in which a part ends are looked into: sorting all of them takes
     four times as long. Equal sizes are in one part.
     """
     keys = ", ".join(group)

@@ -250,7 +250,7 @@ def test_a_group_without_a_name_is_kept():
         ),
         (
             lambda: total(fills(), "fee", by=fills()["market"]),
-            "which do not add up. Group by 'fee_token' as well",
+            "which do not add up. Group by the token as well, such as by=['market', 'fee_token']",
         ),
         (lambda: total(fills(), "fee", by="markte"), "by='markte' groups nothing"),
         (lambda: total(fills(), "fee", by=[]), "groups nothing"),

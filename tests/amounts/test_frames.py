@@ -198,6 +198,10 @@ def test_a_column_of_trades_is_added_up_as_its_frame(trades):
     assert by_keys.equals(lab.amounts.total(trades, "fee", by=keys))
     with pytest.raises(lab.errors.AmountError, match="tokens, which do not add up"):
         lab.amounts.total(trades["fee"], by=trades["market"])
+    with pytest.raises(lab.errors.AmountError, match="no amount is of token 'ETHH'"):
+        lab.amounts.total(trades["fee"], token="ETHH")
+    with pytest.raises(lab.errors.AmountError, match="nothing says whether"):
+        lab.amounts.total(trades["fee"] * 2)
 
 
 def test_what_is_written_to_is_of_no_known_token(trades, monkeypatch):

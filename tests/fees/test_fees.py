@@ -699,6 +699,19 @@ def test_the_group_whose_rate_is_said_is_named(history):
             "Europe/Berlin",
             "in the period from 2022-05-30",
         ),
+        # That day began at one o'clock.
+        (
+            "2022-09-11 12:00Z",
+            "1d",
+            "America/Santiago",
+            "in the period from 2022-09-11 01:00:00-03:00",
+        ),
+        (
+            "2022-09-11 12:00Z",
+            "1h",
+            "America/Santiago",
+            "in the period from 2022-09-11 09:00:00-03:00",
+        ),
         (None, "1d", "UTC", "where period is unknown"),
     ],
 )

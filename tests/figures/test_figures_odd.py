@@ -299,3 +299,11 @@ def test_arguments_that_cannot_be_used_are_named(call, message, trades):
     with pytest.raises(LabError, match=message) as refusal:
         call(trades)
     assert str(refusal.value).endswith((".", "?"))
+
+
+def test_a_day_without_a_midnight_is_drawn():
+    figure = figures.fee_tiers(
+        spanning("2022-09-10T12:00", 24), every="1d", tz="America/Santiago"
+    )
+    shares = stacks(figure).values()
+    assert sum(map(sum, shares)) == 2 * 100

@@ -432,3 +432,5 @@ def test_what_orders_share_is_no_column_that_the_answer_makes(users):
         lab.LabError, match="match= cannot include 'part'.*rename yours"
     ):
         lab.fills.compare_parts(own, prices, match=["market", "part"])
+    with pytest.raises(lab.LabError, match="match= cannot include 'part'.*or some of"):
+        lab.fills.compare_parts(trades, prices, match=["market", "part"])

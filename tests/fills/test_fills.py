@@ -7,6 +7,8 @@ from decimal import Context, Decimal
 from fractions import Fraction
 
 import pyarrow as pa
+import pytest
+from support.drawn_trades import drawn
 from support.engines import AMOUNT, result_rows
 from support.oracle import UNIT
 from support.settled_block import COUNTS
@@ -99,3 +101,28 @@ def test_averages_of_any_amounts_are_cut_to_18_decimals():
         cut = abs(notional) * UNIT // size if size else None
         signed = -cut if cut and notional < 0 else cut
         assert averages[account] == signed, (notional, size)
+
+
+@pytest.mark.parametrize("quantiles", [1, 3, 100])
+def test_a_size_is_in_the_quantile_that_counting_says(quantiles):
+    trades = drawn(2)
+    dice = random.Random(quantiles)
+    kinds = [
+        lambda: dice.randrange(10**36),
+        lambda: 10**30 + dice.randrange(3),
+        lambda: dice.choice([0, 1, 10**18]),
+        lambda: -dice.randrange(10**20),
+    ]
+    sizes = [dice.choice(kinds)() for _ in range(len(trades))]
+    own = [dice.choice(["a", "b", None]) for _ in sizes]
+    notional = lab.amounts.to_units(sizes, 18)
+    trades = trades.assign(notional=notional.array, quote="USDT", own=own)
+    found = lab.fills.size_profile(trades, quantiles, by="own")
+    fills = Counter[tuple[str, int]]()
+    for key, size in zip(own, sizes, strict=True):
+        others = [one for one, mine in zip(sizes, own, strict=True) if mine == key]
+        less = sum(other < size for other in others)
+        fills[str(key), 1 + quantiles * less // len(others)] += 1
+    keys = found["own"].fillna("None").astype(str)
+    by_quantile = found.groupby([keys, found["quantile"]])["fills"].sum()
+    assert by_quantile.to_dict() == fills

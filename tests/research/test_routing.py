@@ -159,6 +159,18 @@ def test_unknown_balances_end_what_was_known(trades, balances):
     assert quotes.loc[quotes["first"] < gap, "pool_quote"].notna().any()
 
 
+def test_orders_without_a_size_have_no_class_and_move_none(trades, balances):
+    is_empty = trades["order_hash"].isin(trades["order_hash"].dropna().unique()[::3])
+    emptied = trades.assign(size=trades["size"].mask(is_empty, Decimal(0)))
+    found = lab.research.pool_quotes(emptied, balances)
+    assert (found["size"] == 0).any()
+    assert found["size_class"].isna().equals(found["size"] == 0)
+    alone = lab.research.pool_quotes(trades[~is_empty], balances)
+    classes = found.dropna(subset=["size_class"]).set_index("order_hash")["size_class"]
+    expected = alone.set_index("order_hash")["size_class"]
+    assert classes.to_dict() == expected.to_dict()
+
+
 @pytest.mark.parametrize("by", [thorough("size_class"), ["market", "label"]])
 def test_groups_are_columns_of_orders_or_of_trades(by, trades, balances, quotes):
     labelled = trades.assign(label=trades["account_id"].astype(str).str[:1])
