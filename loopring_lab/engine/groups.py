@@ -35,6 +35,7 @@ EVERYTHING = "everything"
 # DuckDB's other name of VARCHAR, used for order hashes of which nobody has looked whether they are some.
 ANY_TEXT = "TEXT"
 TAKES_NAMES = "It takes names of columns, such as 'market', not their values."
+IS_OF_RESULT = "The result has its own column of that name: rename yours."
 NOT_GROUPS = ("size", "price", "notional", "fee", "fee_bps")
 
 # A quotient of doubles is made smaller by more than it may have been rounded up by.
@@ -49,6 +50,12 @@ def quoted(name: str) -> str:
 def literal(text: str) -> str:
     """Write a text as an SQL literal."""
     return "'" + text.replace("'", "''") + "'"
+
+
+def same_sql(left: str, right: str, names: Iterable[str]) -> str:
+    """Return the condition that two tables have the same columns of these names; nulls are alike."""
+    pairs = [f"{left}.{name} IS NOT DISTINCT FROM {right}.{name}" for name in names]
+    return " AND ".join(pairs)
 
 
 def whole_units(amount: str, unit: int) -> str:
@@ -243,11 +250,7 @@ class Keys:
 
     def same(self, left: str, right: str, *others: str) -> str:
         """Return the condition that two tables have the same keys, and the same other columns; nulls are alike."""
-        pairs = [
-            f"{left}.{name} IS NOT DISTINCT FROM {right}.{name}"
-            for name in (EVERYTHING, *self.aliases, *others)
-        ]
-        return " AND ".join(pairs)
+        return same_sql(left, right, (EVERYTHING, *self.aliases, *others))
 
     def sorted_by(self, *others: str, table: str = "") -> str:
         """Return ORDER BY with the keys of a table and other columns, unknown ones last."""
@@ -300,7 +303,7 @@ def keys_of(
         elif name in NOT_GROUPS:
             hint = "Use columns such as market."
         elif name in (*reserved, *added, *NOTES):
-            hint = "The result has its own column of that name: rename yours."
+            hint = IS_OF_RESULT
         elif not name or "\0" in name:
             hint = "DuckDB has no columns of such a name: rename yours."
         elif names.count(name) > 1:

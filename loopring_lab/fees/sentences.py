@@ -14,7 +14,6 @@ from loopring_lab.interactive.prose import Sentences
 
 OF_RATES = ("fee_token", "fills", "bps", "median_bps")
 OF_VALUES = ("fills", "unpriced", "fee_value", "value_token", "within_bps")
-MIDNIGHT = time()
 BPS = 10_000
 # A hundredth of a basis point: values are never more certain than that, and their digits are written accordingly.
 LEAST_ERROR = 0.01
@@ -84,7 +83,7 @@ def _group(row: pd.Series, keys: list[Any]) -> str:
         value = row[key]
         if key == "period" and isinstance(value, pd.Timestamp):
             # Of a midnight the date is enough.
-            began = value.date() if value.time() == MIDNIGHT else value
+            began = value.date() if value.time() == time.min else value
             period = f" in the period from {began}"
         else:
             named = "unknown" if pd.isna(value) else value

@@ -17,7 +17,6 @@ from loopring_lab.figures.answers import select_quote
 from loopring_lab.figures.style import column_width, every_nth
 from loopring_lab.figures.words import truncate_digits
 
-MIDNIGHT = time()
 # The longest time in days for which each period is chosen: about ten to sixty periods of each, which at 900 pixels
 # are bars wide enough to point at.
 PERIODS = [
@@ -74,7 +73,7 @@ class Timeline(NamedTuple):
         periods = table["period"]
         form = "%Y-%m-%d"
         # Names have a time of day only where a period does not begin at midnight.
-        if (periods.dt.time != MIDNIGHT).any():
+        if (periods.dt.time != time.min).any():
             form = "%Y-%m-%d %H:%M %Z"
         days = _milliseconds(periods) / DAY
         return table.assign(

@@ -35,7 +35,15 @@ from loopring_lab.engine.clusters import (
     chosen_sql,
     clusters_sql,
 )
-from loopring_lab.engine.groups import EVERYTHING, HOUR, Keys, keys_of, literal, several
+from loopring_lab.engine.groups import (
+    EVERYTHING,
+    HOUR,
+    IS_OF_RESULT,
+    Keys,
+    keys_of,
+    literal,
+    several,
+)
 from loopring_lab.engine.kinds import FrameT, Given, Trades
 from loopring_lab.engine.near import prices_near
 from loopring_lab.engine.notes import LEFT_OUT
@@ -373,8 +381,7 @@ def _shared(match: Any, trades: Given[Any], added: Sequence[str]) -> list[str]:
             )
         if name in added:
             raise LabError(
-                f"{trades.caller}: match= cannot include {name!r}. The result has its own column of that name: rename "
-                "yours."
+                f"{trades.caller}: match= cannot include {name!r}. {IS_OF_RESULT}"
             )
     if "market" not in names:
         raise LabError(

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from loopring_lab.engine import sums
 from loopring_lab.engine.ask import given
-from loopring_lab.engine.groups import EVERYTHING, Keys, keys_of
+from loopring_lab.engine.groups import EVERYTHING, Keys, keys_of, same_sql
 from loopring_lab.engine.kinds import FrameT, Trades
 from loopring_lab.engine.question import Large, Streamed
 from loopring_lab.errors import LabError
@@ -130,7 +130,6 @@ def ends_sql(source: str, group: Sequence[str], size: str, parts: int) -> Large:
     four times as long. Equal sizes are in one part.
     """
     keys = ", ".join(group)
-    same = " AND ".join(f"s.{name} IS NOT DISTINCT FROM e.{name}" for name in group)
     # None of these functions puts two numbers into another order, not even by rounding.
     step = f"floor(sign({size}) * 10 * sqrt(sqrt(sqrt(abs({size}::DOUBLE)))))::BIGINT"
     part = f"1 + {parts} * {{}} // known"
@@ -151,7 +150,7 @@ ending AS (  -- the steps in which a part ends
 ),
 near AS (  -- the different sizes in these
     SELECT e.* EXCLUDE sizes, {size}, count(*) AS sizes
-    FROM {source} AS s JOIN ending AS e ON {same} AND {step} = step
+    FROM {source} AS s JOIN ending AS e ON {same_sql("s", "e", group)} AND {step} = step
     GROUP BY ALL
 ),
 counted AS (  -- how many sizes are less than each of these
