@@ -25,7 +25,7 @@ from support.optional import thorough
 from support.questions import NOT_BY_MARKET, QUESTIONS, ROOMS, Give
 
 import loopring_lab as lab
-from loopring_lab.engine import running
+from loopring_lab.engine import slices
 from loopring_lab.errors import LabError
 
 BEFORE_1970 = pd.Timedelta(days=60 * 365)
@@ -105,7 +105,7 @@ MATRIX = [
 @pytest.mark.parametrize(("given", "question"), MATRIX)
 def test_every_question_has_one_answer(given, question, monkeypatch):
     # An archive looks up prices as it does among 10 million trades: in one slice of time after the other.
-    monkeypatch.setattr(running, "ROWS_OF_A_SLICE", 1)
+    monkeypatch.setattr(slices, "ROWS_OF_A_SLICE", 1)
     if given == "spark" and question in NOT_BY_MARKET:
         with pytest.raises(LabError, match="needs the rows of all markets at once"):
             without_warnings(QUESTIONS[question], adversarial(), GIVEN[given])

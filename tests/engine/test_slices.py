@@ -12,7 +12,7 @@ from support.optional import thorough
 from support.questions import outside
 
 import loopring_lab as lab
-from loopring_lab.engine import running
+from loopring_lab.engine import slices
 
 BEFORE_1970 = pd.Timestamp("1969-12-31 06:30", tz="UTC")
 Ask = Callable[[Any, Any, Any], Any]
@@ -65,7 +65,7 @@ def check(name: str, near: str | None, seed: int, rows: int, monkeypatch: Any) -
     prices = outside(trades)
     ask = QUESTIONS[name]
     expected = without_warnings(ask, trades, prices, near)
-    monkeypatch.setattr(running, "ROWS_OF_A_SLICE", rows)
+    monkeypatch.setattr(slices, "ROWS_OF_A_SLICE", rows)
     found = without_warnings(ask, InArchive(trades), InArchive(prices), near)
     assert_same(found, expected)
 
@@ -111,7 +111,7 @@ def test_a_slice_finds_prices_as_old_as_they_may_be(monkeypatch):
         order_hash=None,
         storage_id=range(len(hours)),
     )
-    monkeypatch.setattr(running, "ROWS_OF_A_SLICE", 1)
+    monkeypatch.setattr(slices, "ROWS_OF_A_SLICE", 1)
     for near, missing in (("12h", 1), ("11h", len(hours)), (None, 1)):
         found = lab.fills.price_gap(InArchive(trades), near, by=[])
         assert found["fills"].sum() == len(hours)
@@ -122,7 +122,7 @@ def test_a_group_without_any_price_has_a_row(monkeypatch):
     # No market leads from this token to the other one.
     trades = drawn(1)
     trades = trades.assign(fee_token="DAI", fee=trades["price"].max())
-    monkeypatch.setattr(running, "ROWS_OF_A_SLICE", 30)
+    monkeypatch.setattr(slices, "ROWS_OF_A_SLICE", 30)
     found = lab.fees.in_token(InArchive(trades), "USDT", by=[])
     assert found["unpriced"].item() == len(trades)
     assert found["median_age"].isna().item()
@@ -132,7 +132,7 @@ def test_prices_of_any_time_may_be_older_than_all_trades(monkeypatch):
     trades = over_hours(2).query("created_at.notna()")
     prices = outside(trades)
     older = prices.assign(created_at=prices["created_at"] - pd.Timedelta("400D"))
-    monkeypatch.setattr(running, "ROWS_OF_A_SLICE", 30)
+    monkeypatch.setattr(slices, "ROWS_OF_A_SLICE", 30)
     costs = lab.fills.all_in_cost(InArchive(trades), InArchive(older), None, by=[])
     assert costs["unpriced"].sum() < costs["fills"].sum() / 2
     assert_same(costs, lab.fills.all_in_cost(trades, older, None, by=[]))
