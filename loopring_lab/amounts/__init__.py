@@ -26,7 +26,6 @@ from loopring_lab.amounts.series import (
     arrow_type,
     as_array,
     as_series,
-    cast,
     is_exact,
 )
 from loopring_lab.amounts.totals import total
@@ -38,7 +37,6 @@ __all__ = [
     "LIMIT",
     "Amount",
     "AmountDtype",
-    "fit",
     "multiply",
     "show",
     "to_float",
@@ -147,34 +145,6 @@ def to_smallest(
     array = as_array(amounts)
     each = scaling.decimals_of_each(decimals, len(array), token)
     return as_series(scaling.to_smallest(array, each, token), amounts.index)
-
-
-def fit(amounts: pd.Series, dtype: DecimalDtype = AMOUNT) -> pd.Series:
-    """Cast a decimal series to amounts, or to another decimal dtype; overflow raises.
-
-    Parameters
-    ----------
-    amounts : pandas.Series, shape (n,)
-        Amounts, or any decimal dtype of Arrow, such as `LIMIT`.
-    dtype : AmountDtype or pandas.ArrowDtype
-        The target decimal dtype.
-
-    Returns
-    -------
-    pandas.Series, shape (n,)
-        The same values.
-
-    Raises
-    ------
-    AmountError
-        A value does not fit without losing digits.
-
-    Examples
-    --------
-    >>> fit(to_units([7], 0, dtype=LIMIT)).dtype
-    amount
-    """
-    return cast(amounts, arrow_type(dtype))
 
 
 def to_float(frame: Any) -> Any:

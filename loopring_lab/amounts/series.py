@@ -73,14 +73,15 @@ def as_series(
     )
 
 
-def cast(amounts: pd.Series, to: pa.DataType) -> pd.Series:
-    """Cast exact amounts to a decimal type of Arrow, or raise an `AmountError` that names what does not fit."""
+def cast(amounts: pd.Series) -> pd.Series:
+    """Make amounts of Arrow decimals, or raise an `AmountError` that names what does not fit."""
     array = as_array(amounts)
-    convert = partial(rescale, to=to)
+    convert = partial(rescale, to=AMOUNT_TYPE)
     try:
         return as_series(convert(array), amounts.index, amounts.name)
     except pa.ArrowInvalid:
         row, value = first_failure(array, convert)
     raise AmountError(
-        f"{amounts.name!r} at {amounts.index[row]!r}: {value:f} does not fit {range_of(to)}. Use a wider dtype."
+        f"{amounts.name!r} at {amounts.index[row]!r}: {value:f} does not fit {range_of(AMOUNT_TYPE)}. "
+        "Use .astype(float) to compute with numbers of this size."
     )

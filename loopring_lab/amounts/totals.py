@@ -6,7 +6,6 @@ from typing import Any
 
 import pandas as pd
 
-from loopring_lab.amounts.arithmetic import AMOUNT_TYPE
 from loopring_lab.amounts.display import only_column, tokens_of
 from loopring_lab.amounts.series import cast
 from loopring_lab.errors import AmountError, did_you_mean
@@ -92,7 +91,7 @@ def total(
 def _values(amounts: Any, column: Any) -> pd.Series:
     """Return the amounts to add up."""
     if isinstance(amounts, pd.Series) and column is None:
-        return cast(amounts, AMOUNT_TYPE)
+        return cast(amounts)
     if not isinstance(amounts, pd.DataFrame) or not isinstance(column, str):
         got = f"{type(amounts).__name__} and {column!r}"
         raise AmountError(
@@ -103,7 +102,7 @@ def _values(amounts: Any, column: Any) -> pd.Series:
         listed = f"It has {', '.join(map(str, amounts.columns)) or 'no columns'}."
         hint = did_you_mean(column, amounts.columns, listed)
         raise AmountError(f"total: the frame has no column {column!r}. {hint}")
-    return cast(only_column(amounts, column), AMOUNT_TYPE)
+    return cast(only_column(amounts, column))
 
 
 def _tokens(amounts: Any, column: str | None) -> pd.Series | None:

@@ -17,7 +17,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from support.optional import thorough
 
-from loopring_lab.amounts import fit, to_smallest
+from loopring_lab.amounts import to_smallest
 from loopring_lab.amounts.dtype import AmountArray, multiply
 from loopring_lab.amounts.scalar import Amount
 from loopring_lab.amounts.scaling import from_integers, rescale, to_integers
@@ -531,7 +531,7 @@ def test_decimals_of_other_types_become_amounts_exactly_or_are_refused():
     # Times 10**18, this is a number of 38 digits modulo 2**128.
     large = [5981034194458268188675220088511]
     whole = as_series(from_integers(large, pa.decimal128(38, 0)))
-    for convert in (fit, AmountArray, lambda column: column.astype("amount")):
+    for convert in (AmountArray, lambda column: column.astype("amount")):
         with pytest.raises(AmountError, match="20 digits before the point"):
             convert(whole)
 
