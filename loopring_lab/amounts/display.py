@@ -625,12 +625,10 @@ def _with_certain_digits(
     amounts: list[Decimal | None],
     is_estimate: bool,
 ) -> list[Decimal | None]:
-    """Cut estimates after the first digit that is uncertain; exact amounts of which no error is stated stay."""
-    if name != "fee_value" and not is_estimate:
+    """Cut estimates after the first digit that is uncertain."""
+    if not is_estimate and not _is_value(column, name):
         return amounts
-    # An exact amount is not in doubt.
-    is_certain = is_exact(column) and not is_estimate
-    unstated = None if is_certain else _share(UNSTATED_BPS)
+    unstated = _share(UNSTATED_BPS)
     errors = [unstated] * len(amounts)
     # A result in one token says of each value how far off it can be.
     if "within_bps" in frame:
