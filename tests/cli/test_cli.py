@@ -282,23 +282,11 @@ def address(server: Process) -> str:
     return server.until(r"address +(http://127\.0\.0\.1:\d+)")[1]
 
 
-@pytest.mark.thorough
-def test_serve_answers_until_ctrl_c():
-    with running("serve", "--seed", "3", "--set", "latency=0.01") as server:
+def test_serve_shows_its_key_on_request_and_ends_at_ctrl_c():
+    options = ["--seed", "3", "--set", "latency=0.01", "--show-key"]
+    with running("serve", *options) as server:
         base = address(server)
-        assert "synthetic world, seed 3" in server.until("source")[0] + server.seen[-1]
-        tokens = requests.get(f"{base}/api/v3/exchange/tokens", timeout=PATIENCE).json()
-        assert "ETH" in {token["symbol"] for token in tokens}
-        server.until("Ctrl-C")
-        assert server.end(signal.SIGINT) in (0, 130)
-        with pytest.raises(requests.ConnectionError):
-            requests.get(base, timeout=PATIENCE)
-    assert not [line for line in server.seen if "Traceback" in line]
-
-
-def test_the_key_is_shown_only_on_request_and_opens_the_trades():
-    with running("serve", "--show-key") as server:
-        base = address(server)
+        server.until("source +synthetic world, seed 3")
         key = server.until(r"API key +(\S+)\n")[1]
         account = server.until(r"accountId=(\d+)")[1]
         answer = requests.get(
@@ -308,6 +296,9 @@ def test_the_key_is_shown_only_on_request_and_opens_the_trades():
             timeout=PATIENCE,
         ).json()
         assert len(answer["trades"]) == 2
+        server.until("Ctrl-C")
+        assert server.end(signal.SIGINT) in (0, 130)
+    assert not [line for line in server.seen if "Traceback" in line]
 
 
 @pytest.mark.parametrize(
