@@ -16,6 +16,7 @@ from starlette.exceptions import HTTPException
 from starlette.middleware.trustedhost import TrustedHostMiddleware
 from starlette.types import Receive, Scope, Send
 
+from loopring_lab.bounded import shown
 from loopring_lab.errors import LabError
 from loopring_lab.relayer import schemas
 from loopring_lab.relayer.accounts import Accounts, KeyRequest
@@ -188,7 +189,7 @@ async def read_trades(
         expected = "a market of /mix/markets, with or without the prefix AMM-"
         raise ApiError(
             Code.INVALID_ARGUMENT,
-            f"market: Input should be {expected}, got {printable(params.market)}",
+            f"market: Input should be {expected}, got {shown(params.market, 40)}",
         )
     order_hash = params.order_hash
     if order_hash is not None:
@@ -495,7 +496,7 @@ async def invalid_request(
     message = f"{name}: {first['msg']}"
     # If a parameter is missing, the input is no text: it is None, or all the others.
     if isinstance(first["input"], str):
-        message += f", got {printable(first['input'])}"
+        message += f", got {shown(first['input'], 40)}"
     return error_response(code, message)
 
 
@@ -513,11 +514,6 @@ async def http_error(request: Request, error: HTTPException) -> JSONResponse:
 async def internal_error(request: Request, error: Exception) -> JSONResponse:
     """Answer a request that met a defect of the relayer, without showing it."""
     return error_response(Code.UNKNOWN, "internal error", 500)
-
-
-def printable(text: str) -> str:
-    """Shorten a client's text, and escape what is not printable ASCII."""
-    return ascii(text if len(text) <= 40 else text[:40] + "...")
 
 
 class RelayerApp(FastAPI):

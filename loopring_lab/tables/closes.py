@@ -13,6 +13,7 @@ from loopring_lab.engine.notes import with_note
 from loopring_lab.errors import LabError
 from loopring_lab.redaction import hide_addresses
 from loopring_lab.tables.csv_files import (
+    NEEDED,
     POSITIVE,
     TEXT_TIME,
     UNITS,
@@ -22,7 +23,6 @@ from loopring_lab.tables.csv_files import (
 )
 from loopring_lab.tables.listings import EARLIEST, check_frame, to_utc
 
-NEEDED = ("created_at", "market", "price")
 TOKENS = ("base", "quote")
 # A feed that has stopped repeats its last price; daily closes may well be equal twice.
 DAY = np.timedelta64(1, "D")
@@ -85,7 +85,6 @@ def prices(
         check_frame("markets", markets, {*TOKENS})
     closes = CsvFile(
         given_path(file),
-        NEEDED,
         (*NEEDED, *TOKENS),
         complete=("created_at", "market"),
     )

@@ -27,6 +27,8 @@ UNITS = {"s": 1000, "ms": 1}
 LARGEST = 512 << 20
 # The separators of other files that look like CSV, and the words for them.
 SEPARATORS = {"\t": "tabs", ";": "semicolons", "|": "bars"}
+# The columns that a frame of trades, or one of prices, has at least.
+NEEDED = ("created_at", "market", "price")
 # Such a text ends in Z or an offset, after a date with a time.
 WITH_ZONE = r"[T ].*([Zz]|[+-]\d\d:?\d\d)$"
 TEXT_TIME = "a time such as 2022-03-31 18:00:00+00:00, to the millisecond"
@@ -42,14 +44,13 @@ UNREAD_HINT = "Give another path, or write the file with DataFrame.to_csv."
 class CsvFile:
     """A CSV file with its columns as text, null where empty.
 
-    It must have the columns `needed`, those of `once` at most once, and those of `complete` without gaps. Spaces
+    It must have the columns of `NEEDED`, those of `once` at most once, and those of `complete` without gaps. Spaces
     after commas are part of the text if `keep_spaces`.
     """
 
     def __init__(
         self,
         path: Path,
-        needed: Sequence[str],
         once: Sequence[str],
         *,
         complete: Sequence[str] = (),
@@ -65,12 +66,12 @@ class CsvFile:
         line, _, _ = self.data.lstrip().partition(b"\n")
         first = line.decode("utf-8-sig", "replace")
         self.names = self._names_in(first)
-        if not {*needed} <= {*self.names}:
+        if not {*NEEDED} <= {*self.names}:
             got = shown(first)
             for separator, word in SEPARATORS.items():
-                if {*needed} <= {name.strip(' "') for name in first.split(separator)}:
+                if {*NEEDED} <= {name.strip(' "') for name in first.split(separator)}:
                     got = f"names between {word}, not commas"
-            raise self.error(f"a line of names with {', '.join(needed)}", got, 1)
+            raise self.error(f"a line of names with {', '.join(NEEDED)}", got, 1)
         for name in once:
             if self.names.count(name) > 1:
                 raise self.error("each column once", f"{name} twice", 1)

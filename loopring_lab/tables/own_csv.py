@@ -24,9 +24,6 @@ from loopring_lab.tables.csv_files import (
 )
 from loopring_lab.tables.listings import TEXT, check_frame, to_utc
 
-# Columns that a frame of trades, or one of prices, has at least.
-NEEDED = ("created_at", "market", "price")
-
 
 def read_csv(
     file: str | os.PathLike[str],
@@ -75,7 +72,7 @@ def read_csv(
         check_frame("tokens", tokens, {"token_id", "decimals"})
     if markets is not None:
         check_frame("markets", markets, {"base_token_id", "quote_token_id"})
-    saved = CsvFile(given_path(file), NEEDED, list(TRADES), keep_spaces=True)
+    saved = CsvFile(given_path(file), list(TRADES), keep_spaces=True)
     own = _own_columns(saved)
     data: list[pd.Series] = []
     for place, name in enumerate(saved.names):
