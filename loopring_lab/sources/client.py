@@ -31,7 +31,7 @@ from loopring_lab.protocol.eddsa import L2Key, request_message, sign_request
 from loopring_lab.redaction import SecretText, hide
 from loopring_lab.sources import paging, records
 from loopring_lab.sources.records import Account, Exchange, Submission, UpdateFee
-from loopring_lab.sources.trade_source import labelled, labels
+from loopring_lab.sources.trade_source import labelled, labels, refuse_contradictions
 from loopring_lab.tables import rows, wire
 from loopring_lab.tables.listings import POOL_PREFIX
 
@@ -42,6 +42,9 @@ SERVER_FAULT = 500  # and above: the relayer failed, rather than that it does no
 UPDATE_REQUEST = 2
 # Where the exchange answers about wallets on Ethereum, as its SDK (`getWalletType`) and web wallet ask.
 WALLET_API = "/api/wallet/v3"
+SHARED_HINT = (
+    "This relayer does not tell fill types apart. Read one of them, with fill_type=."
+)
 
 
 def identity_of(client: Client) -> Source:
@@ -315,14 +318,8 @@ class Client:
             raise arguments.with_suggestion(
                 error, market, self._markets.index
             ) from None
-        tables.refuse_shared_fills(
-            paging.count_shared(histories),
-            "This relayer does not tell fill types apart. Read one of them, with fill_type=.",
-        )
         frame = tables.join_batches(batches, self._tokens, self._markets, account_id)
-        if account_id is not None:
-            counts = frame["account_id"].value_counts().to_dict()
-            tables.refuse_other_accounts(counts, account_id)
+        refuse_contradictions(frame, account_id, SHARED_HINT)
         asked = {
             "account_id": account_id,
             "market": market,

@@ -13,10 +13,9 @@ from __future__ import annotations
 
 import math
 import time
-from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from collections.abc import Set as AbstractSet
-from itertools import compress, pairwise
+from itertools import pairwise
 from typing import NamedTuple
 
 from loopring_lab.errors import (
@@ -100,7 +99,6 @@ class History:
             self.name += f" of {market}"
         self.total = 0  # rows, by the relayer's latest count
         self.identities: set[int] = set()  # of the rows read
-        self.no_trades: set[int] = set()  # identities of rows that are no trades
         self.requests = 0
         self.ended = False
         self.error: LabError | None = None
@@ -176,8 +174,6 @@ class History:
         self.identities.update(keys.identities)
         self._known.update(keys.identities)
         self._contents.update(keys.contents)
-        is_no_trade = batch.columns["no_trade"].is_valid().to_pylist()
-        self.no_trades.update(compress(keys.identities, is_no_trade))
         self._most = self._most or 2 * self.total + SPARE_ROWS
         if self.total > self._most:
             raise self._incomplete()
@@ -241,16 +237,6 @@ def until_error(histories: Iterable[History]) -> Iterator[History]:
         yield history
         if history.error:
             return
-
-
-def count_shared(histories: Iterable[History]) -> int:
-    """Count the fills that are listed under more than one fill type."""
-    by_type: dict[str, set[int]] = defaultdict(set)
-    for history in histories:
-        by_type[history.fill_type] |= history.identities - history.no_trades
-    listed = sum(map(len, by_type.values()))
-    distinct = set().union(*by_type.values())
-    return listed - len(distinct)
 
 
 def now_ms() -> int:

@@ -18,8 +18,7 @@ from loopring_lab.interactive import completion
 from loopring_lab.progress import Watching, track
 from loopring_lab.sources import saved_answers
 from loopring_lab.sources.records import Exchange
-from loopring_lab.sources.trade_source import labelled
-from loopring_lab.tables.identity import IDENTITY
+from loopring_lab.sources.trade_source import labelled, refuse_contradictions
 from loopring_lab.tables.rows import FILL_TYPES
 
 SHARED_HINT = (
@@ -181,10 +180,7 @@ class Recording:
         with track("trades", progress) as report:
             frame = tables.join_batches(pages, self._tokens, self._markets, account_id)
             report(len(frame), len(frame))
-        if account_id is not None:
-            owners = frame["account_id"].value_counts().to_dict()
-            tables.refuse_other_accounts(owners, account_id)
-        tables.refuse_shared_fills(_count_shared(frame), SHARED_HINT)
+        refuse_contradictions(frame, account_id, SHARED_HINT)
         if market:
             frame = frame[frame["market"] == self._known_market(market, frame)]
         if order_hash:
@@ -312,9 +308,3 @@ class Recording:
         _, markets = self.contents.listing
         found = tables.markets(markets, self._tokens)
         return completion.register_names("market", found)
-
-
-def _count_shared(trades: pd.DataFrame) -> int:
-    """Count the fills that stand under both fill types; rows that are no trades have no identity."""
-    fills = trades.loc[trades["trade_id"].notna(), [*IDENTITY, "fill_type"]]
-    return int(fills.drop_duplicates().duplicated(IDENTITY).sum())

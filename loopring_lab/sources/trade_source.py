@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Protocol, TypeGuard
 
+from loopring_lab import tables
+from loopring_lab.tables.identity import IDENTITY
+
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
@@ -73,6 +76,19 @@ def labelled(frame: pd.DataFrame, client: TradeSource) -> pd.DataFrame:
     copy = frame.copy()
     copy.attrs |= labels(client)
     return copy
+
+
+def refuse_contradictions(
+    trades: pd.DataFrame, account_id: int | None, hint: str
+) -> None:
+    """Refuse rows of another account than the one asked for, and fills that stand under both fill types."""
+    if account_id is not None:
+        owners = trades["account_id"].value_counts().to_dict()
+        tables.refuse_other_accounts(owners, account_id)
+    # Rows that are no trades have no identity.
+    fills = trades.loc[trades["trade_id"].notna(), [*IDENTITY, "fill_type"]]
+    shared = fills.drop_duplicates().duplicated(IDENTITY).sum()
+    tables.refuse_shared_fills(int(shared), hint)
 
 
 MEMBERS = [name for name in vars(TradeSource) if not name.startswith("_")]
