@@ -34,8 +34,6 @@ BUNDLED = {
     "demo": Path(__file__).parents[1] / "relayer" / "demo",
     "sample": Path(__file__).parents[1] / "rollup" / "sample",
 }
-# A file in folders that earlier versions wrote; `Store` says what to do with them.
-MARK_OF_OLD_STORE = "blocks.json"
 
 
 @overload
@@ -224,7 +222,7 @@ def _read_blocks(
         print(f"{blocks.capitalize()} blocks: {client.source}.{note}")  # noqa: T201
         return client
     path = given_path(blocks)
-    if path.is_dir() and not (path / MARK_OF_OLD_STORE).exists():
+    if path.is_dir():
         return BlocksClient(_imported(path))
     return BlocksClient(Store(blocks))
 
