@@ -6,7 +6,7 @@ import atexit
 import functools
 import os
 import tempfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
 
@@ -229,16 +229,20 @@ def _read_blocks(
 
 def _imported(folder: Path) -> Store:
     """Return the store of a folder of exported files, which are imported once."""
-    files = sorted(file for file in folder.iterdir() if file.is_file())
-    return _store_of_exported(folder, _sizes(files))
+    facts = []
+    for file in sorted(folder.iterdir()):
+        if file.is_file():
+            stat = file.stat()
+            facts.append((file.name, stat.st_size, stat.st_mtime_ns))
+    return _store_of_exported(folder, tuple(facts))
 
 
 @functools.cache
-def _store_of_exported(folder: Path, names: Fingerprint) -> Store:
+def _store_of_exported(folder: Path, facts: Fingerprint) -> Store:
     """Import exported files into a store for this process; again if a file has changed."""
     from loopring_lab.rollup.store import Store
 
-    del names
+    del facts
     private = tempfile.TemporaryDirectory(prefix="loopring-lab-blocks-")
     atexit.register(private.cleanup)
     store = Store(Path(private.name) / "blocks.duckdb")
@@ -247,15 +251,3 @@ def _store_of_exported(folder: Path, names: Fingerprint) -> Store:
         folder, tokens=tokens if tokens.is_file() else None, progress=False
     )
     return store
-
-
-def _sizes(files: Iterable[Path]) -> Fingerprint:
-    found = []
-    for file in files:
-        try:
-            stat = file.stat()
-        except OSError:
-            # A link that leads nowhere, or to itself: whoever reads it says what is wrong.
-            stat = file.lstat()
-        found.append((str(file), stat.st_size, stat.st_mtime_ns))
-    return tuple(found)
