@@ -54,17 +54,20 @@ CHANGES = {
 AMM_UPDATE = "amm_update"  # the only type of transaction that states a balance
 BEFORE_ALL = -1  # where balances stand that are carried over from the blocks before
 
+# All changes. A trade changes three balances of each of its sides, and no other transaction more than three in all.
 CHANGED = " UNION ALL ".join(
-    f"SELECT block, index_in_block, '{kind}' AS kind, {account} AS account, {token} AS token, "
-    f"{sign} * {amount} AS change, NULL AS published FROM {kind}"
+    f"SELECT block, index_in_block, '{kind}' AS kind, {number // 3} AS side, '{token}' LIKE 'fee%' AS is_fee, "
+    f"{account} AS account, {token} AS token, {sign} * {amount} AS change FROM {kind}"
     for kind, changes in CHANGES.items()
-    for account, token, amount, sign in changes
+    for number, (account, token, amount, sign) in enumerate(changes)
 )
 STEPS = f"""
 WITH
 -- Everything that changes a balance, the balances that AMM updates state, and those carried over from before.
 entries AS (
-    {CHANGED}
+    SELECT block, index_in_block, kind, account, token, change,
+        NULL AS published
+    FROM ({CHANGED})
     UNION ALL
     SELECT block, index_in_block,
         'amm_update',

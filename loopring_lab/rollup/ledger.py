@@ -17,7 +17,7 @@ from loopring_lab.bounded import FORMULA
 from loopring_lab.engine.running import run
 from loopring_lab.errors import LabError
 from loopring_lab.rollup import block_frames, settled
-from loopring_lab.rollup.balances import CHANGES
+from loopring_lab.rollup.balances import CHANGED, CHANGES
 from loopring_lab.rollup.blocks import Blocks
 from loopring_lab.rollup.slots import FIRST_NFT
 
@@ -25,13 +25,6 @@ from loopring_lab.rollup.slots import FIRST_NFT
 HEADER = (
     "Date,Sent Amount,Sent Currency,Received Amount,Received Currency,Fee Amount,Fee Currency,"
     "Net Worth Amount,Net Worth Currency,Label,Description,TxHash"
-)
-# A trade changes three balances of each of its sides, and no other transaction more than three in all.
-CHANGED = " UNION ALL ".join(
-    f"SELECT block, index_in_block, '{kind}' AS kind, {number // 3} AS side, '{token}' LIKE 'fee%' AS is_fee, "
-    f"{account} AS account, {token} AS token, {sign} * {amount} AS change FROM {kind}"
-    for kind, changes in CHANGES.items()
-    for number, (account, token, amount, sign) in enumerate(changes)
 )
 # One row for what a transaction takes and gives, and one for its fee.
 ENTRIES = f"""
