@@ -5,13 +5,12 @@ from __future__ import annotations
 import contextlib
 import itertools
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import partial
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 from loopring_lab.archive import holdings, merge
-from loopring_lab.archive.conversion import Converted, ListingSnapshot, Page, to_rows
+from loopring_lab.archive.conversion import ListingSnapshot, Page, to_rows
 from loopring_lab.archive.holdings import SyncRecord
 from loopring_lab.bounded import Paths, find_files, printable
 from loopring_lab.engine.database import StoredFile
@@ -25,6 +24,7 @@ from loopring_lab.sources.saved_answers import (
     bundled_listing,
     histories,
     is_har,
+    markets_in,
     open_har,
     read_listing,
     read_pages,
@@ -86,19 +86,15 @@ def import_pages(
         except UnexpectedAnswer as error:
             faults.append(error)
             continue
-        markets = partial(_markets_in, together, har, asked)
-        origin = _origin_of(archive, home, har, named, markets)
+        origin = None
         for batch in wire.group(
             pages(together, har), lambda page: page.batch.size(), BATCH_BYTES
         ):
-            found = to_rows(_one_by_one(batch), origin.lookup)
-            faults += found.errors.values()
-            try:
-                _store(archive, origin, found, batch)
-            except UnexpectedAnswer as error:
-                faults.append(error)
-                continue
-            rows += len(found.rows)
+            if origin is None:
+                # Files without pages are at fault themselves, wherever they are from.
+                markets = markets_in(page.batch for page in batch)
+                origin = _origin(archive, home, har, named, markets)
+            rows += _store(archive, origin, batch, faults)
             # Each file is expected to have as many rows as those begun have on average.
             progress(rows, rows * len(files) // begun)
     for fault in faults:
@@ -117,39 +113,6 @@ def _files_of(paths: Paths) -> list[Path]:
     return files
 
 
-def _markets_in(
-    files: Iterable[Path], har: Har | None, asked: tuple[int | None, str | None]
-) -> set[str]:
-    """Return the markets of the trades in files; raise the first fault where no file has any."""
-    found: set[str] = set()
-    faults: list[UnexpectedAnswer] = []
-    for file in files:
-        saved = har.pages if har else read_pages(file, _HINT)
-        try:
-            for _, batch in histories(printable(file.name), saved, *asked):
-                found.update(batch.columns["market"].drop_null().to_pylist())
-        except UnexpectedAnswer as fault:
-            faults.append(fault)
-    if faults and not found:
-        raise faults[0]
-    return found
-
-
-def _origin_of(
-    archive: StoredFile,
-    home: Path,
-    har: Har | None,
-    named: str | None,
-    markets: Callable[[], set[str]],
-) -> Origin:
-    """Return where files are from; files that hold no pages are at fault themselves, wherever they are from."""
-    try:
-        return _origin(archive, home, har, named, markets)
-    except LabError:
-        markets()
-        raise
-
-
 def _home_of(file: Path) -> Path:
     """Return what says where a file is from: its folder, or a HAR file itself."""
     # A file that cannot be read is named in an error later, when its pages are read.
@@ -160,20 +123,33 @@ def _home_of(file: Path) -> Path:
 
 
 def _store(
-    archive: StoredFile, origin: Origin, found: Converted, pages: Sequence[Page]
-) -> None:
-    """Store rows, what their pages count, and where they are from, in one transaction."""
+    archive: StoredFile,
+    origin: Origin,
+    pages: Sequence[Page],
+    faults: list[UnexpectedAnswer],
+) -> int:
+    """Store pages, what they count, and where they are from, in one transaction; return the number of rows.
+
+    What is wrong with them is added to `faults`.
+    """
+    found = to_rows(_one_by_one(pages), origin.lookup)
+    faults += found.errors.values()
     # Where all histories have errors, a new archive stays free to be of another source.
     if not found.totals:
-        return
+        return 0
     moments = {page.key: page.retrieved_at for page in pages}
-    with archive.writing(origin.source) as connection:
-        holdings.store_listing(connection, archive, origin.listing, origin.lookup)
-        merge.add(connection, found.rows, imported=True)
-        for key, total in found.totals.items():
-            if total is not None:
-                record = SyncRecord(*key, synced_at=moments[key], total=total)
-                holdings.store_count(connection, record)
+    try:
+        with archive.writing(origin.source) as connection:
+            holdings.store_listing(connection, archive, origin.listing, origin.lookup)
+            merge.add(connection, found.rows, imported=True)
+            for key, total in found.totals.items():
+                if total is not None:
+                    record = SyncRecord(*key, synced_at=moments[key], total=total)
+                    holdings.store_count(connection, record)
+    except UnexpectedAnswer as error:
+        faults.append(error)
+        return 0
+    return len(found.rows)
 
 
 def _origin(
@@ -181,11 +157,11 @@ def _origin(
     home: Path,
     har: Har | None,
     named: str | None,
-    markets: Callable[[], set[str]],
+    markets: set[str],
 ) -> Origin:
     """Return the source and the listing of a folder or a HAR file, which an archive that is bound already must take.
 
-    `markets` reads which markets its trades have, where that has to be known.
+    `markets` are those of its trades, or of the first ones where these are many.
     """
     # The path is made absolute, because the current folder has a name and a folder above only then.
     folder = Path(os.path.abspath(home.parent if har else home))  # noqa: PTH100
@@ -208,10 +184,9 @@ def _origin(
             listing = holdings.last_listing(connection)
     if listing is None:
         absent = f"{folder}: no {' and '.join(LISTING)} in it or in the folder above"
-        used = markets()
-        if not used:
+        if not markets:
             raise LabError(f"{absent}. {SAVE_LISTING}")
-        texts = bundled_listing(absent, used)
+        texts = bundled_listing(absent, markets)
         listing = ListingSnapshot.of_relayer(*texts, _modified(home), "the package")
         print(visible(f"{absent}; they are {BUNDLED}."))  # noqa: T201
     source = source_of(beside, named, places, har)

@@ -279,7 +279,7 @@ def read_one(file: Path, name: str | None) -> Contents:
             shown_name, expected="pages of trades", got="pages without rows", hint=HINT
         )
     identity = source_of(file, name, [file.parent], har)
-    listing, whence = _listing(file, har, _markets_in(batches))
+    listing, whence = _listing(file, har, markets_in(batches))
     notes = [f"tokens and markets are {whence}"]
     for (account, kind), saved in pages.items():
         rows = count_rows(saved)
@@ -309,7 +309,7 @@ def count_stated(pages: Sequence[wire.Batch]) -> int:
     return max(map(wire.read_total, stated), default=count_rows(pages))
 
 
-def _markets_in(pages: Iterable[wire.Batch]) -> set[str]:
+def markets_in(pages: Iterable[wire.Batch]) -> set[str]:
     """Return the names of the markets in rows."""
     found: set[str] = set()
     for page in pages:
