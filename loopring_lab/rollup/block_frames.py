@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -77,11 +76,11 @@ def created_at(blocks: Blocks, block: np.ndarray) -> pd.Series:
     return to_utc(as_series(pa.array(seconds * 1_000)))
 
 
-def renamed(table: pa.Table, names: Mapping[str, str] = NAMES) -> pd.DataFrame:
+def renamed(table: pa.Table) -> pd.DataFrame:
     """Return a table as a frame, under the names of frames."""
     columns = zip(table.column_names, table.columns, strict=True)
     return pd.DataFrame(
-        {names.get(name, name): series(column) for name, column in columns}
+        {NAMES.get(name, name): series(column) for name, column in columns}
     )
 
 

@@ -226,7 +226,7 @@ class Blocks:
         >>> lab.rollup.decode_data(bytes(98 + 68)).fills().shape
         (0, 25)
         """
-        frame = self._frame("spot_trade", tokens, names={})
+        frame = self._frame("spot_trade", tokens)
         table = self.table("spot_trade")
         found = settled.trade_ids(
             self,
@@ -485,18 +485,11 @@ class Blocks:
         frame["is_pool"] = settled.is_pool(self, accounts)
         return block_frames.finished(frame, self)
 
-    def _frame(
-        self,
-        kind: str,
-        tokens: pd.DataFrame | None,
-        names: Mapping[str, str] = block_frames.NAMES,
-    ) -> pd.DataFrame:
+    def _frame(self, kind: str, tokens: pd.DataFrame | None) -> pd.DataFrame:
         """Make the frame of one type."""
         table = self.table(kind)
         begin = block_frames.places(self, table)
-        fields = block_frames.renamed(
-            table.drop_columns(["block", "index_in_block"]), names
-        )
+        fields = block_frames.renamed(table.drop_columns(["block", "index_in_block"]))
         return block_frames.finished(pd.concat([begin, fields], axis=1), self, tokens)
 
     def _named(self, kind: str, account: str, owner: str | None) -> pd.DataFrame:
