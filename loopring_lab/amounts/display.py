@@ -548,7 +548,7 @@ def _amount_column(
 ) -> TextColumn:
     amounts = _amounts(column)
     units = _units(frame, name)
-    certain = _with_certain_digits(frame, name, column, amounts, is_estimate)
+    certain = _with_certain_digits(frame, column, amounts, is_estimate)
     # A token's precision is of amounts; a price has no token.
     if is_price(name):
         shown = certain
@@ -620,13 +620,12 @@ def _amounts(column: pd.Series) -> list[Decimal | None]:
 
 def _with_certain_digits(
     frame: pd.DataFrame,
-    name: str,
     column: pd.Series,
     amounts: list[Decimal | None],
     is_estimate: bool,
 ) -> list[Decimal | None]:
-    """Cut estimates after the first digit that is uncertain."""
-    if not is_estimate and not _is_value(column, name):
+    """Cut estimates, and values in floats, after the first digit that is uncertain."""
+    if is_exact(column) and not is_estimate:
         return amounts
     unstated = _share(UNSTATED_BPS)
     errors = [unstated] * len(amounts)

@@ -51,10 +51,7 @@ _WINDOW_MASK = (1 << _WINDOW) - 1
 # P - 1 is an odd number times 2**28, and 5 is the smallest number that is not a square in the field.
 _TWOS = 28
 _NON_SQUARE = 5
-# Elements of the state of Poseidon 2019, with which the exchange hashes what a request says.
-_WIDTH = 6
-# Rounds in which one element passes the S-box, and those in which all do: half of these before the others, half after.
-_PARTIAL_ROUNDS = 52
+# Rounds of Poseidon 2019 in which all elements pass the S-box: half of them before the partial rounds, half after.
 _FULL_ROUNDS = 6
 # The S-box is x^5, as 5 is the smallest power that permutes the field.
 _SBOX_POWER = 5
@@ -180,14 +177,14 @@ def _square_root(square: int) -> int | None:
     return root
 
 
-def poseidon(inputs: Sequence[int]) -> int:
+def poseidon(inputs: Sequence[int], *, width: int = 6, partial_rounds: int = 52) -> int:
     """Hash field elements with Poseidon as published in 2019; later packages give other results."""
-    constants, matrix = _poseidon_parameters()
-    state = [*inputs, *[0] * (_WIDTH - len(inputs))]
+    constants, matrix = _poseidon_parameters(width, partial_rounds)
+    state = [*inputs, *[0] * (width - len(inputs))]
     first_partial = _FULL_ROUNDS // 2
     for index, constant in enumerate(constants):
-        is_partial = first_partial <= index < first_partial + _PARTIAL_ROUNDS
-        boxes = 1 if is_partial else _WIDTH
+        is_partial = first_partial <= index < first_partial + partial_rounds
+        boxes = 1 if is_partial else width
         state = [element + constant for element in state]
         state[:boxes] = [pow(element, _SBOX_POWER, P) for element in state[:boxes]]
         state = [sum(map(mul, row, state)) % P for row in matrix]
@@ -248,9 +245,10 @@ def _field_elements(seed: bytes, count: int) -> list[int]:
 
 
 @cache
-def _poseidon_parameters() -> tuple[list[int], list[list[int]]]:
+def _poseidon_parameters(
+    width: int, partial_rounds: int
+) -> tuple[list[int], list[list[int]]]:
     """Return one constant per round, and the Cauchy matrix 1 / (x_i - y_j)."""
-    points = _field_elements(b"poseidon_matrix_0000", 2 * _WIDTH)
-    matrix = [[pow(x - y, -1, P) for y in points[_WIDTH:]] for x in points[:_WIDTH]]
-    rounds = _FULL_ROUNDS + _PARTIAL_ROUNDS
-    return _field_elements(b"poseidon_constants", rounds), matrix
+    points = _field_elements(b"poseidon_matrix_0000", 2 * width)
+    matrix = [[pow(x - y, -1, P) for y in points[width:]] for x in points[:width]]
+    return _field_elements(b"poseidon_constants", _FULL_ROUNDS + partial_rounds), matrix

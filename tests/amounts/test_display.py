@@ -124,11 +124,18 @@ def test_no_rows_are_said_and_what_is_no_frame_is_refused():
 
 
 def test_values_are_cut_after_the_first_uncertain_digit():
-    values = [0.17862481234567891, 470.18, 0.1 + 0.2, float("nan"), 123456.789]
+    values = [
+        0.17862481234567891,
+        470.18,
+        0.1 + 0.2,
+        float("nan"),
+        123456.789,
+        -1.234567,
+    ]
     frame = pd.DataFrame(
         {
             "fee_value": values,
-            "within_bps": [6.5, 0.0, 0.0, np.nan, np.nan],
+            "within_bps": [6.5, 0.0, 0.0, np.nan, np.nan, 100.0],
             "value_token": "ETH",
         }
     )
@@ -139,6 +146,7 @@ def test_values_are_cut_after_the_first_uncertain_digit():
         "0.3",
         "-",
         "123,456…",
+        "-1.23…",
     ]
     assert shown.notes == [
         "fee_value truncated after the first digit that within_bps leaves uncertain."
@@ -150,6 +158,7 @@ def test_values_are_cut_after_the_first_uncertain_digit():
         "0.3",
         "-",
         "123,456…",
+        "-1.2345…",
     ]
     assert ("0.1786248123", "0.17862…") in {
         (title, text) for _, title, text in cells(alone._repr_html_(), "td")

@@ -296,8 +296,12 @@ def test_serve_shows_its_key_on_request_and_ends_at_ctrl_c():
             timeout=PATIENCE,
         ).json()
         assert len(answer["trades"]) == 2
+        tokens = requests.get(f"{base}/api/v3/exchange/tokens", timeout=PATIENCE).json()
+        assert "ETH" in {token["symbol"] for token in tokens}
         server.until("Ctrl-C")
         assert server.end(signal.SIGINT) in (0, 130)
+        with pytest.raises(requests.ConnectionError):
+            requests.get(base, timeout=PATIENCE)
     assert not [line for line in server.seen if "Traceback" in line]
 
 

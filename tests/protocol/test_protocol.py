@@ -105,6 +105,30 @@ def test_account_update(vector):
     )
     for header in (vector["x_api_sig"], vector["x_api_sig_personal"]):
         assert protocol.recover_signer(digest, header) == vector["owner"]
+    check_l2_update(vector)
+
+
+def check_l2_update(vector: Vector) -> None:
+    """Check the signature that the new key can add to an update; only its numbers, as nothing sends it."""
+    fee = vector["max_fee"]
+    coordinates = vector["public_key"]
+    x = int(coordinates["x"], 16)
+    y = int(coordinates["y"], 16)
+    fields = (
+        int(vector["exchange"], 16),
+        vector["account_id"],
+        fee["tokenId"],
+        int(fee["volume"]),
+    )
+    fields += (x, y, vector["valid_until"], vector["nonce"])
+    digest = curve.poseidon(fields, width=9, partial_rounds=53)
+    assert digest == int(vector["l2_update_hash_poseidon"], 16)
+    signature = curve.sign(protocol.l2_key(vector["key_seed_signature"]).secret, digest)
+    assert (
+        "0x" + "".join(f"{number:064x}" for number in signature)
+        == vector["l2_update_signature"]
+    )
+    assert curve.verify(x, y, digest, signature)
 
 
 @each("request_signature")
@@ -141,6 +165,10 @@ def test_counterfactual(vector):
     assert "0x" + digest.hex() == vector["eip712_digest"]
     signer = protocol.recover_signer(digest, vector["x_api_sig"])
     assert signer == vector["wallet_owner"]
+    # EIP-1014: the last 20 bytes of keccak(ff, factory, salt, hash of the code).
+    parts = ["ff", factory[2:], vector["create2_salt"][2:], code_hash[2:]]
+    created = keccak(bytes.fromhex("".join(parts)))[12:]
+    assert created.hex() == vector["owner"][2:].lower()
 
 
 @each("seed_signature_variants")
@@ -354,6 +382,13 @@ def test_a_wallet_gets_json_without_wide_numbers():
         **dict.fromkeys(("owner", "maxFee", "publicKey"), str),
         **dict.fromkeys(("accountID", "feeTokenID", "validUntil", "nonce"), int),
     }
+
+
+def test_bare_signatures_are_refused_as_the_contract_does():
+    digest = protocol.account_update_digest(**SAMPLE)
+    bare = Account.from_key(b"\x05" * 32).unsafe_sign_hash(digest).signature
+    with pytest.raises(ProtocolError, match="expected 66 bytes, got 65"):
+        protocol.recover_signer(digest, bare)
 
 
 def test_a_key_is_recovered_from_either_spelling_of_v():
@@ -727,6 +762,7 @@ def test_curve_and_hash_are_the_published_ones():
         *curve.BASE,
     ]
     assert PUBLISHED["poseidon"]["api_signature"] == {"t": 6, "partial_rounds": 52}
+    assert PUBLISHED["poseidon"]["account_update"] == {"t": 9, "partial_rounds": 53}
 
 
 def test_every_section_of_vectors_has_a_test():
