@@ -13,8 +13,8 @@ Which of the three *levels* varies on its own is not known, so that every level 
 several levels are about as wide: the widest of three then holds more often than it says.
 
 A few accounts cannot speak for others: with more than one, but fewer than `LEAST_CLUSTERS`, there is no interval. One
-account speaks for itself, by its days and weeks. An estimate that cannot be computed without one of its clusters has no
-interval either.
+account speaks for itself, by its days and weeks. Unknown accounts may be one or many: together they are one cluster,
+which speaks for nobody. An estimate that cannot be computed without one of its clusters has no interval either.
 """
 
 from __future__ import annotations
@@ -31,6 +31,8 @@ LEAST_CLUSTERS = 8
 LEVELS = ("account", "day", "week")
 # Seven days, counted from the beginning of 1970.
 WEEK = 7 * DAY
+# The cluster of orders whose account is not known.
+NO_ACCOUNT = -1
 
 
 def check_intervals(intervals: Any, cluster: Any, caller: str) -> None:
@@ -49,11 +51,8 @@ def check_intervals(intervals: Any, cluster: Any, caller: str) -> None:
 
 
 def clusters_sql(account: str, ms: str) -> str:
-    """Return the columns ``account``, ``day`` and ``week``, the clusters of an order, as SQL.
-
-    An order of an unknown account is an account of its own, below 0; all those of unknown orders are one.
-    """
-    return f"""coalesce({account}, -1 - (coalesce(order_id, 0) >> 1)::BIGINT) AS account,
+    """Return the columns ``account``, ``day`` and ``week``, the clusters of an order, as SQL."""
+    return f"""coalesce({account}, {NO_ACCOUNT}) AS account,
     floor({ms} / {DAY}.0)::INTEGER AS day,
     floor({ms} / {WEEK}.0)::INTEGER AS week"""
 
@@ -111,16 +110,16 @@ def chosen_sql(
     ``moves`` says how far the estimate moves without each cluster. Of `clusters`, which counts them at the venue that
     has fewer, there must be enough. Of the levels that have enough, the one with the widest interval counts; ``reach``
     is how far that interval reaches to each side. It is null where no level has enough, or where there are several
-    accounts, but too few to speak for others: then the level is that of accounts. ``errors`` are those of all levels
-    that could have been chosen, with their degrees of freedom, for wider intervals; null where there are none.
+    accounts, but too few to speak for others: then the level is that of accounts. ``accounts`` is how many are known.
+    ``errors`` are those of all levels that could have been chosen, with their degrees of freedom, for wider intervals;
+    null where there are none.
     """
     wanted = f"level = {literal(cluster)}" if cluster else "TRUE"
-    speaks = (
-        "TRUE" if cluster else f"accounts = 1 OR least_accounts >= {LEAST_CLUSTERS}"
-    )
+    speaks = "TRUE" if cluster else f"is_of_one OR least_accounts >= {LEAST_CLUSTERS}"
     return f"""levels AS (  -- how many clusters of each level there are, and how far their interval reaches
     SELECT {group}, level,
         count(*) AS all_clusters,
+        count(*) FILTER (WHERE level = 'account' AND cluster <> {NO_ACCOUNT}) AS known_accounts,
         {clusters} AS clusters,
         sqrt((count(*) - 1) / count(*) * sum(moved * moved ORDER BY cluster)) AS error,
         error * ({student_sql(level, "(count(*) - 1)")}) AS reach
@@ -129,8 +128,9 @@ def chosen_sql(
 ),
 counted AS (  -- with how many accounts there are, in all and at the venue that has fewer
     SELECT *,
-        max(all_clusters) FILTER (WHERE level = 'account') OVER each AS accounts,
+        max(known_accounts) OVER each AS accounts,
         max(clusters) FILTER (WHERE level = 'account') OVER each AS least_accounts,
+        accounts = 1 AND max(all_clusters) FILTER (WHERE level = 'account') OVER each = 1 AS is_of_one,
         clusters >= {LEAST_CLUSTERS} AND ({speaks}) AS is_enough
     FROM levels
     WINDOW each AS (PARTITION BY {group})
@@ -144,6 +144,6 @@ chosen AS (  -- the level that counts
     WINDOW each AS (PARTITION BY {group})
     QUALIFY row_number() OVER (
         each ORDER BY is_enough DESC, CASE WHEN is_enough THEN reach END DESC NULLS LAST,
-            level = 'account' AND accounts > 1 DESC, clusters DESC, level
+            level = 'account' AND NOT is_of_one DESC, clusters DESC, level
     ) = 1
 ),"""

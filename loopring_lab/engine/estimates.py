@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from loopring_lab.engine.clusters import by_cluster_sql, chosen_sql, clusters_sql
+from loopring_lab.engine.notes import UNWEIGHED
 from loopring_lab.engine.question import Large, Question, Streamed
 from loopring_lab.engine.sums import both_sides_columns, both_sides_sql, pairs_sql
 
@@ -116,6 +117,7 @@ SELECT {group},
     sum(fills)::BIGINT AS fills,
     count(*) - count({rates[0]}) AS missing,
     count({rates[0]}) AS priced,
+    count({rates[0]}) - count(value) AS unweighed,
     count(*) - count(order_id) + count(DISTINCT order_id) AS orders,
     sum(value) AS value,
     {each("sum({0}) AS sum_{0}, sum(paid_{0}) AS paid_{0}")}
@@ -153,7 +155,8 @@ reaches AS (  -- each group, with the reach of each rate
 )
 SELECT {keys.columns("e")}, fills::BIGINT AS fills, missing::BIGINT AS {missing}, orders::BIGINT AS orders,
     {each(SHOWN)},
-    {", ".join([both_sides_columns(True), *middles, *columns])}
+    {", ".join([both_sides_columns(True), *middles, *columns])},
+    (sum(unweighed) OVER ())::BIGINT AS "{UNWEIGHED}"
 FROM totals AS e
 LEFT JOIN medians AS m ON {keys.same("e", "m")}
 LEFT JOIN reaches AS r ON {keys.same("e", "r")}

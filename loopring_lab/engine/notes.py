@@ -14,6 +14,8 @@ Answer = TypeVar("Answer")
 BOTH_SIDES = "both sides of all trades"
 # Another such column: the number of fills that count nowhere, as their taker or their venue is unknown.
 LEFT_OUT = "fills left out"
+# Another one: the number of fills whose value is not known in the token of their group, so that they weigh nothing.
+UNWEIGHED = "fills without a weight"
 
 
 def without_note(found: pa.Table) -> pa.Table:
@@ -53,4 +55,19 @@ def note_on_left_out(count: int) -> str:
     return f"{fills} left out: taker or type unknown."
 
 
-NOTES = {BOTH_SIDES: note_on_both_sides, LEFT_OUT: note_on_left_out}
+def note_on_unweighed(count: int) -> str:
+    """Say how many fills have no weight in means by value; empty where none."""
+    if not count:
+        return ""
+    fills = "1 fill weighs" if count == 1 else f"{count:,} fills weigh"
+    return (
+        f"{fills} nothing in weighted means: no market leads from the quote token to the most used one. Group by quote "
+        "or market."
+    )
+
+
+NOTES = {
+    BOTH_SIDES: note_on_both_sides,
+    LEFT_OUT: note_on_left_out,
+    UNWEIGHED: note_on_unweighed,
+}

@@ -47,6 +47,7 @@ from loopring_lab.figures.words import (
 )
 from loopring_lab.fills.markouts import HORIZONS
 from loopring_lab.fills.prices import cost_of
+from loopring_lab.fills.sentences import without_cost
 from loopring_lab.fills.sizes import size_profile
 
 # Widths of bins, times a power of ten.
@@ -63,6 +64,7 @@ FILLS_PER_PART = 40
 INTERVAL = "mean by value, 95 % interval (widest of accounts, days, weeks)"
 HOLLOW = f"hollow: no interval, under {LEAST_CLUSTERS} accounts"
 ALONE = f"line alone: under {LEAST_CLUSTERS} accounts"
+COMBINE = "Combine the trades of several accounts, with lab.fills.with_roles where roles are not known."
 # How far the line at a mean reaches, in parts of the highest bar: its text stands above that.
 MEAN_HEIGHT = 1.15
 # Columns between points of different groups.
@@ -295,9 +297,10 @@ def venue_differences(
     names = list(keys_of(given(trades, caller), by).names)
     overall = as_pandas(fills.compare_venues(trades, prices, None, horizon))
     if overall["difference_bps"].isna().all():
+        unpriced = without_cost(int(overall["unpriced"].sum()))
         raise LabError(
-            f"{caller}: no taker fills of both venues in the same market, side, size class and week. Combine the "
-            "trades of several accounts, with lab.fills.with_roles where roles are not known."
+            f"{caller}: no taker fills of both venues in the same market, side, size class and week. "
+            f"{unpriced or COMBINE}"
         )
     table = as_pandas(fills.compare_venues(trades, prices, names, horizon))
     # Bonferroni: each of m intervals misses with a chance of 0.05 / m.

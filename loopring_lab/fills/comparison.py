@@ -2,6 +2,7 @@
 
 1. *Orders* are compared, not fills: a maker's limits decide in how many parts an order is filled. An order's cost is
    the mean of its fills at a venue, weighted by value: the fee, and how much worse the price was than a reference.
+   An order filled at both venues is one at each, of the size of the whole.
 2. Orders are alike if they share a *cell*: by default the market, the side, a fifth of the order sizes in the market,
    and the week. In a cell the *gap* is the pool's mean cost less the book's. Cells with one venue compare nothing.
 3. The *difference* is the mean gap, in which a cell weighs ``pool * book / (pool + book)`` of the values at its venues,
@@ -30,6 +31,7 @@ from loopring_lab.arguments import parse_length
 from loopring_lab.engine.ask import ask_table, given
 from loopring_lab.engine.asof import asof_sql, before_sql, too_late_sql, with_spans_sql
 from loopring_lab.engine.clusters import (
+    NO_ACCOUNT,
     by_cluster_sql,
     check_intervals,
     chosen_sql,
@@ -72,7 +74,7 @@ SIZE_CLASSES = 5
 CELLS = {
     "side": "side",
     "size": "size_class",
-    "account": "account",
+    "account": f"nullif(account, {NO_ACCOUNT})",
     "hour": f"floor(began / {HOUR}.0)::BIGINT",
     "day": "day",
     "week": "week",
@@ -89,6 +91,7 @@ HIDDEN = (ERRORS, MARGIN)
 # Columns of the answer; neither these nor the hidden ones are names of keys.
 RESULTS = (
     "fills",
+    "unpriced",
     "orders",
     "accounts",
     "clusters",
@@ -162,7 +165,7 @@ def compare_venues(
     match : str or sequence of str
         What orders must share to be compared: ``market`` always, and any of ``side``, ``size`` (a quintile of order
         sizes in the market), ``hour``, ``day``, ``week`` (seven days, counted from 1970) and ``month`` (UTC, of the
-        first fill), ``account``, or another column of `trades`.
+        first fill), ``account``, or another column of `trades`. Unknown values are shared with no other order.
     cluster : {'account', 'day', 'week'}, optional
         What is taken to vary as one. By default each of these that has at least 8 clusters at both venues is tried,
         and the widest interval counts.
@@ -170,15 +173,17 @@ def compare_venues(
     Returns
     -------
     frame of the same kind, one row per group
-        `by`; ``fills`` and ``orders``, those compared, and of how many ``accounts``; ``clusters``, how many the venue
-        with fewer has, and ``cluster``, what they are; ``pool_matched_share`` and ``book_matched_share``, which part
-        of the value of takers at each venue was compared (0 to 1). ``pool_bps`` and ``book_bps``, all-in costs over
+        `by`; ``fills`` compared; ``unpriced``, takers' fills that are not as their cost is not known: there is no
+        reference or fee, or no market leads from their quote token to the most used one; ``orders`` compared, of how
+        many known ``accounts``; ``clusters``, how many the venue with fewer has, and ``cluster``, what they are;
+        ``pool_matched_share`` and ``book_matched_share``, which part of the value of takers at each venue was compared
+        (0 to 1). ``pool_bps`` and ``book_bps``, all-in costs over
         the same cells; ``difference_bps``, pool minus book, from ``low_bps`` to ``high_bps``; ``pool_weighted_bps`` and
         ``book_weighted_bps``, the same difference if cells weigh the value at the pool, as those who used it see it,
         or on the book; ``verdict``, the cheaper venue: ``pool``, ``book`` or ``undecided``; ``reference``, ``outside
         prices`` or ``own trades``. Float64 basis points, null where nothing is compared. Intervals are null where no
-        level has enough clusters, and where there are several accounts, but fewer than 8 at a venue: they say nothing
-        about others, unless `cluster` asks for days or weeks.
+        level has enough clusters, and where there are several accounts, but fewer than 8 at a venue, or unknown ones,
+        which count as one: they say nothing about others, unless `cluster` asks for days or weeks.
 
     Raises
     ------
@@ -188,9 +193,10 @@ def compare_venues(
     Notes
     -----
     The interval is that of a cluster jackknife (CRV3) with Student's t, see `engine.clusters`; a cell that loses a
-    venue without a cluster drops out. A verdict needs an interval without 0, and one sign of all three differences.
-    What changes within a week, and moves both costs and the choice of a venue, such as days with a high price of gas,
-    is not held equal by default: match ``day`` in place of ``week`` then.
+    venue without a cluster drops out. Of fewer than 8 days it holds for these days alone. A verdict needs an interval
+    without 0, and one sign of all three differences. What changes within a week, and moves both costs and the choice of
+    a venue, such as days with a high price of gas, is not held equal by default: match ``day`` in place of ``week``
+    then.
 
     Trades of this exchange as reference, also in `prices`, carry the cost of their own venue: the interval covers
     sampling only, and the difference is pulled towards 0, at times beyond it. A verdict then needs an interval that is
@@ -451,19 +457,25 @@ def _order_steps(
         parts += f" WHEN {number} THEN [{', '.join(shown)}]"
     every_cost = " + ".join(f"cost_{place}" for place in most)
     paid = [
-        f"(value::DOUBLE * cost_{place})::HUGEINT AS paid_{place}" for place in most
+        f"CASE WHEN is_priced THEN (value::DOUBLE * cost_{place})::HUGEINT END AS paid_{place}"
+        for place in most
     ]
     summed = [
         "size",
         "value",
         "distance",
         "fills",
+        "unpriced",
         *(f"paid_{place}" for place in most),
     ]
     asked_keys = [alias for alias in keys.aliases if alias != part]
     group = ", ".join([EVERYTHING, *asked_keys, *own_columns])
     began = f"(first_fill >> {PLACE_BITS})"
-    cell = ", ".join(["market", *own_columns, *cells])
+    shared = ["market", *own_columns, *cells]
+    cell = ", ".join(shared)
+    is_in_cell = " AND ".join(f"{one} IS NOT NULL" for one in ("paid_0", *shared))
+    # Values of one quote token need no conversion.
+    worth = "coalesce(worth, 1)" if {"market", "quote"} & {*keys.names} else "worth"
     # Orders are kept in the order of their times.
     span = "week" if IN_A_WEEK & set(cells) else "0"
     return {
@@ -472,27 +484,32 @@ def _order_steps(
 SELECT {group}, market, side, fill_type, order_id, is_only, is_taken, size,
     {began} AS began,
     {clusters_sql("account_id", began)},
-    CASE WHEN worth = 1 THEN notional ELSE (notional::DOUBLE * worth)::HUGEINT END AS value,
+    CASE WHEN {worth} = 1 THEN notional ELSE (notional::DOUBLE * worth)::HUGEINT END AS value,
     price_cost,
     unnest([{", ".join(listed)}], recursive := true)
 FROM priced
 LEFT JOIN worth ON quote = token AND {DAY_SQL} = worth.day"""),
         "orders": Large(f"""
--- orders at each venue, and for each group a row without a value that counts the fills left out
+-- orders at each venue, their fills without a known cost apart, and for each group a row without a value that counts
+-- the fills left out
 WITH weighed AS NOT MATERIALIZED (
     -- what each fill adds to its order, in whole numbers: sums of these have the same digits in any order of rows
-    SELECT {group}, part_set, market, side, fill_type, order_id, is_only, began, account, day, week, size, value,
-        1 AS fills,
-        (value::DOUBLE * abs(price_cost))::HUGEINT AS distance,
+    SELECT {group}, part_set, market, side, fill_type, order_id, is_only, began, account, day, week, value,
+        coalesce(size > 0 AND value > 0 AND isfinite({every_cost}), FALSE) AS is_priced,
+        CASE WHEN is_priced THEN size END AS size,
+        is_priced::BIGINT AS fills,
+        1 - fills AS unpriced,
+        CASE WHEN is_priced THEN (value::DOUBLE * abs(price_cost))::HUGEINT END AS distance,
         {", ".join(paid)}
     FROM rows
-    WHERE is_taken AND size > 0 AND value > 0 AND isfinite({every_cost})
+    WHERE is_taken
 )
-SELECT * EXCLUDE (order_id, is_only)
+SELECT * EXCLUDE (order_id, is_only, is_priced)
 FROM weighed
 WHERE is_only  -- most orders have one fill, and need not be put together
 UNION ALL BY NAME
-SELECT * EXCLUDE (order_id, is_only)
+SELECT * EXCLUDE (order_id, is_only, is_priced)
+    REPLACE (sum(size) OVER (PARTITION BY {group}, part_set, market, side, order_id) AS size)
 FROM (
     SELECT * EXCLUDE (began, account, day, week, {", ".join(summed)}),
         min(COLUMNS(['began', 'account', 'day', 'week'])),
@@ -511,12 +528,12 @@ GROUP BY ALL"""),
 SELECT *,
     {span} AS span,
     {part_sql("size", SIZE_CLASSES)} AS size_class,
-    CASE WHEN value > 0 THEN (hash({cell}) >> 1)::BIGINT END AS cell
+    CASE WHEN {is_in_cell} THEN (hash({cell}) >> 1)::BIGINT END AS cell
 FROM orders
 LEFT JOIN ends USING (part_set, market)"""),
         "costed": Streamed(f"""
 -- each cost of these orders, at the venue where they were filled
-SELECT {keys.columns()}, market, cell, account, day, week, fills, distance, left_out,
+SELECT {keys.columns()}, market, cell, account, day, week, fills, unpriced, distance, left_out,
     CASE WHEN fill_type = 'amm' THEN value ELSE 0 END AS pool_value,
     CASE WHEN fill_type = 'amm' THEN paid ELSE 0 END AS pool_paid,
     CASE WHEN fill_type = 'dex' THEN value ELSE 0 END AS book_value,
@@ -542,6 +559,7 @@ def _difference_steps(
 SELECT {group}, market, cell,
     sum(fills) AS fills,
     count(cell) AS orders,
+    sum(unpriced) AS unpriced,
     sum(distance) AS distance,
     sum(left_out) AS left_out,
     {sums}
@@ -555,7 +573,7 @@ SELECT *,
     pool_mean - book_mean AS gap,
     pool_value::DOUBLE * book_value::DOUBLE / (pool_value + book_value)::DOUBLE AS weight
 FROM sums
-WHERE pool_value > 0 AND book_value > 0""",
+WHERE cell IS NOT NULL AND pool_value > 0 AND book_value > 0""",
         "spreads": f"""
 -- what leaving out a cluster changes: the sum of all cells' weights, and that of their weights times gaps; doubles are
 -- put in order before they are added, which takes half the time of sums with an ORDER BY
@@ -587,6 +605,7 @@ WITH venues AS (  -- what takers traded at each venue, and the fills left out
     SELECT {group},
         sum(pool_value)::DOUBLE AS pool_total,
         sum(book_value)::DOUBLE AS book_total,
+        sum(unpriced)::BIGINT AS unpriced,
         sum(left_out) AS left_out
     FROM sums
     GROUP BY ALL
@@ -623,7 +642,9 @@ moves AS (  -- how far the difference moves without each cluster; where nothing 
 ),
 {chosen_sql(group, level, cluster, at_each_venue)}
 SELECT {keys.columns("v")},
-    coalesce(COLUMNS(['fills', 'orders', 'accounts', 'clusters']), 0),
+    coalesce(fills, 0) AS fills,
+    coalesce(unpriced, 0) AS unpriced,
+    coalesce(COLUMNS(['orders', 'accounts', 'clusters']), 0),
     level AS cluster,
     coalesce(pool_matched, 0) / nullif(pool_total, 0) AS pool_matched_share,
     coalesce(book_matched, 0) / nullif(book_total, 0) AS book_matched_share,

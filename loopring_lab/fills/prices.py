@@ -291,7 +291,8 @@ def all_in_cost(
     where a group has several, in the most frequent one, at the mean prices of the day.
 
     Intervals are those of a cluster jackknife (CRV3) with Student's t, see `engine.clusters`: the mean is computed
-    again without each account, each day or each week.
+    again without each account, each day or each week. Of fewer than 8 days they hold for these days alone: what all
+    fills of a day have in common, such as few references, does not vary in them.
 
     Trades as a reference carry their own venue's cost, which pulls differences between venues towards 0: then
     the intervals cover sampling only. Prices from outside do not have this bias.
@@ -410,11 +411,19 @@ FROM ({with_spans_sql(rows)})"""),
 
 
 def taker_steps(prices: Given[Any] | None, kind: str) -> dict[str, str]:
-    """Return the steps from roles to ``takers``, with ``spans`` and ``known_prices`` of the last price before each."""
-    has_trades = prices is not None and kind == OWN_TRADES
+    """Return the steps from roles to ``takers``, with ``spans`` and ``known_prices`` of the last price before each.
+
+    What is left of an order may be filled later, as a maker: when depends on the price, and it is no part of what the
+    taker paid. Only where the prices are trades is that its own too, and none of its references.
+    """
+    is_own = kind == OWN_TRADES
+    taken = "(FROM trades WHERE role IS DISTINCT FROM 'maker')"
     return {
         **TAKEN,
-        "spans": spans_sql(with_prices=has_trades),
+        "spans": spans_sql(
+            with_prices=is_own and prices is not None,
+            trades="trades" if is_own else taken,
+        ),
         "known_prices": prices_sql(prices, "last"),
     }
 

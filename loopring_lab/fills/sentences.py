@@ -60,7 +60,7 @@ def describe(comparison: Any) -> Sentences:
     Examples
     --------
     >>> trades = client.trades(account_id=10083).head(5)
-    >>> print(lab.fills.describe(lab.fills.compare_venues(trades)))
+    >>> print(lab.fills.describe(lab.fills.compare_venues(trades, client.outside_prices(trades))))
     Undecided: no orders of both venues share market, side, size and week. Match more coarsely, such as by month.
     """
     found = given(comparison, "lab.fills.describe")
@@ -91,15 +91,16 @@ def sentences_of_groups(
 
 def _sentence(row: dict[Any, Any], match: list[str], flow: dict[str, Any]) -> str:
     if pd.isna(row["difference_bps"]):
-        return _nothing(match)
+        return _nothing(match, row["unpriced"])
     interval = interval_in_words(row["low_bps"], row["high_bps"])
     headline = (
         f"{VERDICTS[row['verdict']]}: pool minus book is {rounded(row['difference_bps'])} bps ({interval}), fee and "
-        f"price together, over {row['orders']:,} orders of {counted(row['accounts'], 'account')}."
+        f"price together, over {row['orders']:,} orders of {_accounts(row)}."
     )
     # The details come in the order in which a reader asks: what, for whom, how sure, and whose.
     details = [
         _what_is_compared(row, match),
+        without_cost(row["unpriced"]),
         _what_is_assumed(row, match),
         _as_each_sees_it(row),
         _about_whom(row),
@@ -112,8 +113,27 @@ def _sentence(row: dict[Any, Any], match: list[str], flow: dict[str, Any]) -> st
     return "\n".join([headline, *items])
 
 
-def _nothing(match: list[str]) -> str:
+def _accounts(row: dict[Any, Any]) -> str:
+    if row["accounts"]:
+        return counted(row["accounts"], "account")
+    return "unknown accounts"
+
+
+def _nothing(match: list[str], unpriced: int = 0) -> str:
+    if unpriced:
+        # Coarser matching helps against nothing that is unknown.
+        return f"Undecided: no orders of both venues with a known cost share {listed(match)}. {without_cost(unpriced)}"
     return f"Undecided: no orders of both venues share {listed(match)}. {_coarser(match)}".rstrip()
+
+
+def without_cost(unpriced: int) -> str:
+    """Say how many fills of takers are not compared; empty where all are that share enough."""
+    if not unpriced:
+        return ""
+    return (
+        f"Of {counted(unpriced, 'fill')} of takers the cost is not known: there is no reference price near, no fee, or "
+        "no market that leads from the quote token to the most used one."
+    )
 
 
 def _coarser(match: list[str]) -> str:
@@ -174,6 +194,11 @@ def _about_whom(row: dict[Any, Any]) -> str:
     if pd.isna(row["low_bps"]):
         if row["cluster"] != "account":
             return f"There is no interval: {clusters} at one of the venues are too few."
+        if not row["accounts"]:
+            return (
+                "There is no interval: whose orders these are is not known, and they may all be one user's. "
+                "cluster='day' asks about these orders alone."
+            )
         if row["clusters"] < LEAST_CLUSTERS:
             return (
                 f"There is no interval: {clusters} at one of the venues cannot speak for users in general. "

@@ -418,11 +418,128 @@ def test_fills_of_an_unknown_type_are_left_out_and_counted(
     assert parts.attrs.get("notes") == found.attrs.get("notes")
 
 
-def test_orders_of_unknown_accounts_are_clusters_of_their_own(trades, marks):
-    unknown = trades.assign(account_id=pd.NA).astype({"account_id": "Int64"})
-    found = lab.fills.compare_venues(unknown, marks, cluster="account").iloc[0]
-    # Takers are fewer than 20.
-    assert found["clusters"] > 50
+def test_unknown_accounts_speak_for_nobody():
+    trades, prices = population("10 accounts, one venue each", 1)
+    unknown = trades.assign(account_id=pd.array([None] * len(trades), "Int64"))
+    answer = lab.fills.compare_venues(unknown, prices)
+    found = answer.iloc[0]
+    assert (found["accounts"], found["cluster"], found["clusters"]) == (0, "account", 1)
+    assert pd.isna(found["low_bps"])
+    words = lab.fills.describe(answer)
+    assert "orders of unknown accounts." in words
+    assert "whose orders these are is not known" in words
+    by_day = lab.fills.compare_venues(unknown, prices, cluster="day").iloc[0]
+    assert by_day["low_bps"] < by_day["difference_bps"] < by_day["high_bps"]
+    costs = lab.fills.all_in_cost(unknown, prices, by=[]).iloc[0]
+    assert pd.isna(costs["low_all_in_bps"])
+
+
+def test_unknown_accounts_beside_known_ones_are_one_cluster():
+    trades, prices = population("30 accounts, both venues", 1)
+    is_unknown = trades["account_id"] % 30 < 3
+    some = trades.assign(account_id=trades["account_id"].mask(is_unknown))
+    found = lab.fills.compare_venues(some, prices, cluster="account").iloc[0]
+    assert (found["accounts"], found["clusters"]) == (27, 28)
+    assert pd.notna(found["low_bps"])
+
+
+def test_fills_without_a_known_cost_are_counted_and_not_compared():
+    trades, prices = population("30 accounts, both venues", 1)
+    trades.loc[trades.index % 10 < 7, "fee_bps"] = np.nan
+    answer = lab.fills.compare_venues(trades, prices)
+    found = answer.iloc[0]
+    assert found["unpriced"] == trades["fee_bps"].isna().sum()
+    is_known = trades["fee_bps"].notna()
+    for fill_type, share in (("amm", "pool"), ("dex", "book")):
+        values = lab.to_float(trades["notional"]).where(
+            trades["fill_type"] == fill_type
+        )
+        assert (
+            0.1
+            < found[f"{share}_matched_share"]
+            <= values[is_known].sum() / values.sum()
+        )
+    assert f"Of {found['unpriced']:,} fills of takers the cost is not known" in (
+        lab.fills.describe(answer)
+    )
+    # Parts are known of other fills: an effective spread needs no fee.
+    parts = lab.fills.compare_parts(trades, prices).set_index("part")["unpriced"]
+    assert parts[["fee", "price"]].tolist() == [found["unpriced"]] * 2
+
+
+def test_matching_more_coarsely_is_no_advice_where_nothing_has_a_price():
+    trades, prices = population("30 accounts, both venues", 1)
+    earlier = prices.assign(created_at=prices["created_at"] - pd.Timedelta("400D"))
+    answer = lab.fills.compare_venues(trades, earlier)
+    reason = (
+        f"Of {len(trades)} fills of takers the cost is not known: there is no reference price near, no fee, or no "
+        "market that leads from the quote token to the most used one."
+    )
+    assert lab.fills.describe(answer) == (
+        f"Undecided: no orders of both venues with a known cost share market, side, size and week. {reason}"
+    )
+    with pytest.raises(lab.LabError, match=re.escape(f"size class and week. {reason}")):
+        lab.figures.venue_differences(trades, prices=earlier)
+
+
+def test_unknown_values_are_shared_by_no_orders():
+    trades, prices = population("30 accounts, both venues", 1)
+    broker = pd.Series("known", trades.index).where(trades.index % 10 == 0)
+    match = ("market", "side", "broker")
+    found = lab.fills.compare_venues(
+        trades.assign(broker=broker), prices, match=match
+    ).iloc[0]
+    # Two cells are left, and both venues have orders in each.
+    assert found["fills"] == broker.notna().sum()
+    unknown = trades.assign(account_id=pd.array([None] * len(trades), "Int64"))
+    alone = lab.fills.compare_venues(unknown, prices, match=("market", "account"))
+    assert alone["fills"].item() == 0
+
+
+def test_an_order_at_both_venues_has_the_size_of_the_whole():
+    trades, prices = population("split orders", *range(1, 11))
+    # A fifth of each large order on the book is filled at the pool; each part costs what the order does.
+    orders = trades.groupby("order_hash")["size"]
+    is_large = lab.to_float(orders.transform("sum")) > 200
+    is_moved = is_large & ~trades["order_hash"].duplicated()
+    routed = trades.assign(fill_type=trades["fill_type"].mask(is_moved, "amm"))
+    found = lab.fills.compare_venues(routed, prices, by="draw")
+    assert (found["verdict"] != "undecided").sum() <= 1
+    assert abs(found["difference_bps"].mean()) < 1
+
+
+def test_what_an_order_leaves_on_the_book_is_no_part_of_what_its_taker_paid():
+    trades, prices = population("30 accounts, both venues", 1)
+    buys = trades[trades["side"] == "BUY"]
+    # Later the price is a percent lower, and reaches what is left of the orders on the book.
+    rests = buys[buys["fill_type"] == "dex"].assign(role="maker")
+    rests["trade_id"] += len(trades)
+    lower = prices.assign(price=lab.amounts.to_units([99] * len(prices), 2))
+    lower["created_at"] += pd.Timedelta("200D")
+    rests["created_at"] += pd.Timedelta("200D")
+    both = pd.concat([prices, lower], ignore_index=True)
+    found = lab.fills.compare_venues(pd.concat([buys, rests]), both)
+    assert_same(found, lab.fills.compare_venues(buys, both))
+
+
+def test_a_market_that_no_other_leads_to_is_compared_by_itself():
+    trades, prices = population("30 accounts, both venues", 1, 2)
+    # The second draw is of another market, in a token that the first has nothing of.
+    is_other = trades["draw"] == 2
+    trades.loc[is_other, "quote"] = "ETH"
+    trades.loc[is_other, "market"] = "LRC2-ETH"
+    prices.loc[prices["market"] == "LRC2-USDC", "market"] = "LRC2-ETH"
+    each = lab.fills.compare_venues(trades, prices, by="market").set_index("market")
+    alone = lab.fills.compare_venues(trades[is_other], prices).iloc[0]
+    assert each.loc["LRC2-ETH", "difference_bps"] == pytest.approx(
+        alone["difference_bps"]
+    )
+    assert each["unpriced"].tolist() == [0, 0]
+    whole = lab.fills.compare_venues(trades, prices).iloc[0]
+    lost = min(is_other.sum(), (~is_other).sum())
+    assert whole["unpriced"] == lost
+    costs = lab.fills.all_in_cost(trades, prices, by=[])
+    assert f"{lost} fills weigh nothing in weighted means" in costs.attrs["notes"][0]
 
 
 def test_what_orders_share_is_no_column_that_the_answer_makes(users):
