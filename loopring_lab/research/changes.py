@@ -30,6 +30,7 @@ from loopring_lab.fills.prices import check_markets, kind_of_prices, noted
 
 COMPARED = (
     "fills",
+    "unpriced",
     "orders",
     "accounts",
     "clusters",
@@ -101,10 +102,10 @@ def changes(
     Returns
     -------
     frame of the same kind (pandas for an Archive), one row per group and period
-        `by`; ``period``, its start; ``fills``, ``orders``, ``accounts``, ``clusters`` and ``cluster``, as in
-        `compare_venues`; ``difference_bps``, pool minus book, as that estimates it from the period alone; ``low_bps``
-        to ``high_bps``, the interval of this period by itself; ``band_low_bps`` to ``band_high_bps``, which hold the
-        differences of all rows at once; ``verdict``, by the band: ``pool``, ``book`` or ``undecided``; and
+        `by`; ``period``, its start; ``fills``, ``unpriced``, ``orders``, ``accounts``, ``clusters`` and ``cluster``, as
+        in `compare_venues`; ``difference_bps``, pool minus book, as that estimates it from the period alone;
+        ``low_bps`` to ``high_bps``, the interval of this period by itself; ``band_low_bps`` to ``band_high_bps``, which
+        hold the differences of all rows at once; ``verdict``, by the band: ``pool``, ``book`` or ``undecided``; and
         ``reference``. Float64 basis points, null where a period has too few clusters for an interval.
 
     Raises

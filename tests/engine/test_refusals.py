@@ -191,7 +191,7 @@ REFUSED: dict[str, tuple[Callable[[pd.DataFrame], Any], str]] = {
     ),
     "another answer": (
         lambda f: lab.fills.describe(lab.fills.breakdown(f)),
-        r"no column 'orders'. Pass an answer of lab.fills.compare_venues",
+        r"no column 'unpriced'. Pass an answer of lab.fills.compare_venues",
     ),
     "trades of pools": (
         lambda f: lab.research.describe(f),
