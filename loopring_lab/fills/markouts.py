@@ -18,7 +18,7 @@ from loopring_lab.engine.groups import bps_sql, keys_of, literal, several
 from loopring_lab.engine.kinds import FrameT, Trades
 from loopring_lab.engine.near import prices_near
 from loopring_lab.engine.notes import BOTH_SIDES
-from loopring_lab.engine.question import Streamed
+from loopring_lab.engine.question import PLACE_BITS, Streamed
 from loopring_lab.errors import LabError
 from loopring_lab.fills.averages import with_average
 from loopring_lab.fills.orders import STORAGE_ID
@@ -90,7 +90,8 @@ def markouts(
     by : str or sequence of str, optional
         Aggregate by these columns; ``[]`` for all fills together.
     tolerance : str or pandas.Timedelta, optional
-        Maximum age of the price before the fill; None for any age.
+        Maximum age of the price before the fill, when it was filled, and of that after it, at the horizon; None for
+        any age.
     intervals : float
         Level of the intervals, between 0 and 1.
     cluster : {'account', 'day', 'week'}, optional
@@ -115,10 +116,12 @@ def markouts(
     Notes
     -----
     ``price_before`` is the last price at or before the fill, ``price_after`` the last one at or before fill
-    and horizon that is later than the fill; where none lies in between, the fill is unpriced. Trades of this
-    exchange count as before if they are older than the order's first fill, and as after if they are newer
-    than its last: so neither is of the fill itself, its other side or another fill of its order. Minute closes
-    price one in six fills at 10 seconds, over a span of nearly a minute: they say something from 1 minute on.
+    and horizon that is later than the fill; where none lies in between, the fill is unpriced. So it is, with any
+    `tolerance`, where the two are less than half the horizon apart, as where prices are missing: what they say is of
+    a shorter one. Trades of this exchange count as before if they are older than the order's first fill, and as after
+    if they are newer than its last: so neither is of the fill itself, its other side or another fill of its order.
+    Minute closes price one in six fills at 10 seconds, over a span of nearly a minute: they say something from
+    1 minute on.
 
     These are not Rule 605's measures, which take twice the distance from the midpoint of the best bid and offer when
     the order is received. Here it is the distance itself, from the last trade or close, which may be as old as
@@ -161,6 +164,8 @@ def markouts(
         order={**keys.order, "horizon": list(lengths)},
     )
     kind = kind_of_prices(beside, fills)
+    # A price after a fill is looked up from the millisecond after the horizon.
+    within_later = None if within is None else within + 1
     roles, tables = role_steps(fills)
     named = [
         f"({number}, {literal(name)}, {lengths[name]})"
@@ -189,18 +194,19 @@ WHERE trade_id IN (
 -- each of these once for each horizon, up to and including its last millisecond
 SELECT b.* EXCLUDE (anchor, found_price, found_moment),
     found_price AS price_before,
+    found_moment AS moment_before,
     h.*,
     {too_late_sql("ms", "length")} AS anchor
 FROM before AS b
 CROSS JOIN horizons AS h""",
-        "after": asof_sql("later", "last"),
+        "after": asof_sql("later", "last", within=within_later),
         "priced": f"""
--- with the last price up to the horizon, if that is one after the order
+-- with the last price up to the horizon, if that is one after the order, and far enough from the one before it
 SELECT *,
-    CASE WHEN found_moment > ended THEN found_price END AS price_after,
-    CASE
-        WHEN found_moment > ended THEN {time_sql("found_moment")}
-    END AS after_at
+    found_moment > ended
+        AND (found_moment >> {PLACE_BITS}) - (moment_before >> {PLACE_BITS}) >= length / 2 AS is_after,
+    CASE WHEN is_after THEN found_price END AS price_after,
+    CASE WHEN is_after THEN {time_sql("found_moment")} END AS after_at
 FROM after""",
         "costs": f"""
 -- the effective cost, and the realized cost and impact that it is the sum of

@@ -117,6 +117,42 @@ def test_of_several_prices_at_a_moment_that_of_the_nearest_trade_counts():
     assert [following[place] for place in (0, 4, 8)] == [101, 107, 112]
 
 
+def test_a_price_from_long_before_a_horizon_is_none_at_it():
+    """A market moves from 100 to 105 after 10 minutes, while its prices are missing from 2 to 70 minutes."""
+    since = 1_648_749_600_000
+    frame = trades(fill(since, "102", type="taker"))
+    minutes = [0, 1, 2, 70, 71, 130]
+    feed = pd.DataFrame(
+        {
+            "created_at": pd.to_datetime(
+                [since + 60 * SECOND * minute for minute in minutes],
+                unit="ms",
+                utc=True,
+            ),
+            "market": "ETH-USDT",
+            "price": pd.array(
+                [Decimal(100)] * 3 + [Decimal(105)] * 3, lab.amounts.AMOUNT
+            ),
+        }
+    )
+    horizons = ["1min", "4min", "4min1ms", "1h", "1h59min", "2h"]
+    ages = {
+        # At 1 h 59 min the last price is 48 minutes old, and at 2 h one more.
+        "48min": [100, 100, None, None, 105, None],
+        "49min": [100, 100, None, None, 105, 105],
+        # At 4 minutes that of 2 minutes is just half the horizon away from the one before, later it is less.
+        None: [100, 100, None, None, 105, 105],
+    }
+    for tolerance, expected in ages.items():
+        found = lab.fills.markouts(frame, feed, horizons, tolerance=tolerance)
+        assert [
+            line["price_after"] and line["price_after"] // UNIT
+            for line in result_rows(found)
+        ] == expected
+    by_group = lab.fills.markouts(frame, feed, horizons, by=[])
+    assert by_group["unpriced"].tolist() == [0, 0, 1, 1, 0, 0]
+
+
 @pytest.mark.parametrize(
     "ask",
     [

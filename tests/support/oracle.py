@@ -563,7 +563,10 @@ def markouts(
     *,
     outside: bool = False,
 ) -> Rows:
-    """Compare each taker's fill with the last price known before it, and the last one up to each horizon."""
+    """Compare each taker's fill with the last price known before it, and the last one up to each horizon.
+
+    That is of the horizon if it is no older there than the tolerance, and half of the horizon from the one before.
+    """
     shown = [
         "created_at",
         "trade_id",
@@ -587,6 +590,15 @@ def markouts(
             ]
             end = fill.created_at is not None and (fill.created_at + length + 1, 0)
             after = last_before(later, end or None, None)
+            if after and (
+                not before
+                or 2 * (after.created_at - before.created_at) < length
+                or (
+                    tolerance is not None
+                    and fill.created_at + length - after.created_at > tolerance
+                )
+            ):
+                after = None
             rows.append(
                 {column: getattr(fill, column) for column in shown}
                 | {"horizon": name, "price_before": before and before.price}
