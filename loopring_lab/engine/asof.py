@@ -80,7 +80,8 @@ def prices_sql(
 
     They are those of `prices`, or where there are none of the step `source`. Of several trades at one moment it is
     the one nearest to what is looked up: for the last price before it that of the highest trade id, for the first
-    after it that of the lowest. Unknown ids are the highest; the price decides between equal ones.
+    after it that of the lowest. Unknown ids are the highest. Prices that no id tells apart, such as those of two
+    outside markets or a bid and an ask, count as their mean, cut to 18 decimals.
     """
     keys = keys or ("market",)
     choose = "max" if nearest == "last" else "min"
@@ -104,8 +105,8 @@ moments AS (  -- each moment; nearly all have one price, and finding the others 
     FROM usable
     GROUP BY ALL
 ),
-trades_at_once AS (  -- each trade of a moment with several prices
-    SELECT keys, moment, id, {choose}(price) AS price
+trades_at_once AS (  -- each trade of a moment with several prices; where ids are equal or unknown, their mean
+    SELECT keys, moment, id, sum(price) // count(*) AS price
     FROM usable SEMI JOIN (FROM moments WHERE price < highest) USING (keys, moment)
     GROUP BY ALL
 ),

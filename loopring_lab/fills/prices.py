@@ -286,9 +286,10 @@ def all_in_cost(
     Notes
     -----
     Trades are in the order of their blocks, or else of their milliseconds; of several at once the one whose trade
-    id is nearest counts. As a reference is older or newer than the whole order, which `orders` tells apart, no fill
-    is compared with itself, its other side or another fill of its order. Values are weighed in the quote token, or
-    where a group has several, in the most frequent one, at the mean prices of the day.
+    id is nearest counts. Several prices of one moment without ids, such as those of two outside markets or a bid and
+    an ask, count as their mean. As a reference is older or newer than the whole order, which `orders` tells apart, no
+    fill is compared with itself, its other side or another fill of its order. Values are weighed in the quote token,
+    or where a group has several, in the most frequent one, at the mean prices of the day.
 
     Intervals are those of a cluster jackknife (CRV3) with Student's t, see `engine.clusters`: the mean is computed
     again without each account, each day or each week. Of fewer than 8 days they hold for these days alone: what all

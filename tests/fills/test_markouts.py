@@ -102,10 +102,10 @@ def test_of_several_prices_at_a_moment_that_of_the_nearest_trade_counts():
         fill(2000, "101", id="7"),
         fill(2000, "102", id="9"),
         fill(3000, "91", id="10"),
-        # One trade with two prices: the highest counts before a fill, the lowest after it.
+        # One trade with two prices counts as their mean.
         fill(4000, "105", id="20"),
-        fill(4000, "106", id="20"),
-        fill(4000, "107", id="19"),
+        fill(4000, "107", id="20"),
+        fill(4000, "108", id="19"),
         fill(5000, "92", id="30"),
         fill(6000, "111", id=None),
         fill(6000, "112", id="50"),
@@ -114,7 +114,27 @@ def test_of_several_prices_at_a_moment_that_of_the_nearest_trade_counts():
     last = references(lab.fills.all_in_cost(frame, "last"))
     following = references(lab.fills.all_in_cost(frame, "next"))
     assert [last[place] for place in (4, 8, 11)] == [102, 106, 111]
-    assert [following[place] for place in (0, 4, 8)] == [101, 107, 112]
+    assert [following[place] for place in (0, 4, 8)] == [101, 108, 112]
+
+
+def test_several_outside_prices_of_a_moment_count_as_their_mean():
+    """Whoever buys at 102 and sells at 98 pays 2 beside 99 and 101, whichever of them is listed first."""
+    frame = trades(fill(2000, "102", side="BUY"), fill(2000, "98"))
+    times = pd.to_datetime([1000, 1000, 1000, 3000, 3000], unit="ms", utc=True)
+    known = ["101", "99", "100.000000000000000002", "97", "99.5"]
+    prices = pd.DataFrame(
+        {
+            "created_at": times,
+            "market": "ETH-USDT",
+            "price": pd.array(list(map(Decimal, known)), lab.amounts.AMOUNT),
+        }
+    )
+    for listed in (prices, prices[::-1]):
+        found = lab.fills.all_in_cost(frame, listed)
+        assert found["reference_price"].tolist() == [Decimal(100)] * 2
+        assert found["price_bps"].tolist() == [200, 200]
+        found = lab.fills.all_in_cost(frame, "next", prices=listed)
+        assert found["reference_price"].tolist() == [Decimal("98.25")] * 2
 
 
 def test_a_price_from_long_before_a_horizon_is_none_at_it():

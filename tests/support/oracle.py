@@ -666,7 +666,7 @@ def _known_before(first, prices):
 def last_before(
     prices: list[Fill], moment: Moment | None, tolerance: int | None
 ) -> Fill | None:
-    """Return the last usable price before a moment: of one moment that of the highest id, then the highest."""
+    """Return the last usable price before a moment: of one moment that of the highest id."""
     near = [
         one for one in prices if moment and _usable(one) and moment_of(one) < moment
     ]
@@ -675,13 +675,13 @@ def last_before(
         for one in near
         if tolerance is None or moment[0] - one.created_at <= tolerance
     ]
-    return max(near, key=lambda one: (moment_of(one), *_by_id(one)), default=None)
+    return _mean_of(near, max(map(_place_of, near), default=None))
 
 
 def first_after(
     prices: list[Fill], moment: Moment | None, tolerance: int | None
 ) -> Fill | None:
-    """Return the first usable price after a moment: of one moment that of the lowest id, then the lowest."""
+    """Return the first usable price after a moment: of one moment that of the lowest id."""
     near = [
         one for one in prices if moment and _usable(one) and moment_of(one) > moment
     ]
@@ -690,12 +690,19 @@ def first_after(
         for one in near
         if tolerance is None or one.created_at - moment[0] <= tolerance
     ]
-    return min(near, key=lambda one: (moment_of(one), *_by_id(one)), default=None)
+    return _mean_of(near, min(map(_place_of, near), default=None))
 
 
-def _by_id(fill):
+def _place_of(fill):
     number = getattr(fill, "trade_id", None)
-    return number is None, number or 0, fill.price
+    return moment_of(fill), number is None, number or 0
+
+
+def _mean_of(fills, place):
+    """Return a fill of a moment and id, with the mean of the prices of all of them."""
+    alike = [one for one in fills if _place_of(one) == place]
+    price = alike and sum(one.price for one in alike) // len(alike)
+    return Fill(**vars(alike[0]) | {"price": price}) if alike else None
 
 
 def _cost_bps(fill, paid, origin, base):
