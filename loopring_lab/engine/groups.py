@@ -27,6 +27,16 @@ HOUR = 3600 * SECOND
 DAY = 24 * HOUR
 FIXED = {"s": SECOND, "min": 60 * SECOND, "h": HOUR, "d": DAY, "w": 7 * DAY}
 MONTHS = {"mo": 1, "q": 3, "y": 12}
+UNIT_NAMES = {
+    "s": "second",
+    "min": "minute",
+    "h": "hour",
+    "d": "day",
+    "w": "week",
+    "mo": "month",
+    "q": "quarter",
+    "y": "year",
+}
 
 # DuckDB's other name of HUGEINT, used for a column of somebody's own, as HUGEINTs in queries are amounts in 1e-18.
 WHOLE_NUMBER = "INT128"

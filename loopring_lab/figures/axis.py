@@ -11,7 +11,14 @@ from matplotlib import dates as mdates
 from matplotlib.axes import Axes
 
 from loopring_lab.engine import session
-from loopring_lab.engine.groups import DAY, FIXED, MONTHS, Periods, count_and_unit
+from loopring_lab.engine.groups import (
+    DAY,
+    FIXED,
+    MONTHS,
+    UNIT_NAMES,
+    Periods,
+    count_and_unit,
+)
 from loopring_lab.errors import LabError
 from loopring_lab.figures.answers import select_quote
 from loopring_lab.figures.style import column_width, every_nth
@@ -27,16 +34,6 @@ PERIODS = [
     (400, "1w"),
     (1500, "1mo"),
 ]
-UNIT_NAMES = {
-    "s": "second",
-    "min": "minute",
-    "h": "hour",
-    "d": "day",
-    "w": "week",
-    "mo": "month",
-    "q": "quarter",
-    "y": "year",
-}
 # Months and what is made of them differ in length; these say about how many there are.
 LENGTHS = FIXED | {unit: 30 * DAY * months for unit, months in MONTHS.items()}
 # Periods below which the axis is widened, a week of days; and about as many as there are pixels for them.

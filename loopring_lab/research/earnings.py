@@ -13,6 +13,7 @@ import pandas as pd
 from loopring_lab.amounts import to_float
 from loopring_lab.amounts.display import format_amount, truncate
 from loopring_lab.engine.clusters import LEAST_CLUSTERS, student
+from loopring_lab.engine.groups import UNIT_NAMES, count_and_unit
 from loopring_lab.fills.prices import OWN_TRADES
 
 POOL = ["account_id", "market", "base", "quote"]
@@ -54,7 +55,6 @@ DIGITS = 4
 # A net return is put in relation to one of these.
 POSITION = "position"
 VOLUME = "volume"
-PERIODS = {pd.Timedelta(days=1): "day", pd.Timedelta(days=7): "week"}
 
 
 def totals(table: pd.DataFrame) -> pd.DataFrame:
@@ -118,7 +118,8 @@ def mean_rate(net: np.ndarray, weights: np.ndarray) -> dict[str, float]:
 
 def sentences(table: pd.DataFrame) -> Iterator[str]:
     """Say in words what the liquidity of each pool earned."""
-    period = period_name(table)
+    # Only pandas frames carry what they were asked with.
+    period = period_name(table.attrs.get("every"))
     for row in totals(table).to_dict("records"):
         fills = "1 fill" if row["fills"] == 1 else f"{row['fills']:,} fills"
         begin = f"{row['market']} (account {row['account_id']}): {fills}"
@@ -153,7 +154,7 @@ def _earned(row: Mapping[Any, Any]) -> str:
 def _rate(row: Mapping[Any, Any], period: str) -> str:
     rate = rate_in_words(row, period)
     if row["of"] == POSITION:
-        return f"On average, a {period} brought {rate} of the position."
+        return f"On average, {one(period)} brought {rate} of the position."
     return f"Net, {rate} of what the pool traded."
 
 
@@ -199,10 +200,15 @@ def _total(amounts: pd.Series) -> Decimal:
     return sum(amounts.dropna(), Decimal(0))
 
 
-def period_name(table: pd.DataFrame) -> str:
-    """Name the periods of an answer by the shortest time between two."""
-    lengths = table["period"].drop_duplicates().sort_values().diff()
-    return PERIODS.get(lengths.min(), "period")
+def period_name(every: str | None) -> str:
+    """Name the periods of a question in one word; those that are no unit, or not known, are periods."""
+    count, unit = count_and_unit(every) if every else (0, "")
+    return UNIT_NAMES[unit] if count == 1 else "period"
+
+
+def one(period: str) -> str:
+    """Name a period with its article."""
+    return f"an {period}" if period == "hour" else f"a {period}"
 
 
 def _bps(rate: float) -> str:

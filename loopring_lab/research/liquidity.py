@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pandas as pd
+
 from loopring_lab.engine.ask import ask, counts, given, given_prices
 from loopring_lab.engine.asof import PRICE_COLUMNS, asof_sql, before_sql, prices_sql
 from loopring_lab.engine.groups import HOUR, UTC, Keys, Periods, keys_of, literal
@@ -169,7 +171,11 @@ def liquidity(
         keys=keys,
         price_may_have=PRICE_COLUMNS,
     )
-    return noted(ask(question, fills, beside, **tables), kind, fills, beside)
+    answer = ask(question, fills, beside, **tables)
+    if isinstance(answer, pd.DataFrame):
+        # `describe` names the periods.
+        answer.attrs["every"] = str(every)
+    return noted(answer, kind, fills, beside)
 
 
 def _price_steps(prices: Given[Any] | None, kind: str) -> dict[str, str]:

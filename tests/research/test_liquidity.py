@@ -410,6 +410,9 @@ def test_words_are_those_of_the_table():
     unpriced = lab.research.describe(lab.research.liquidity(*answered()[:2]))
     assert "measured. What rebalancing cost is not known" in unpriced
     assert lab.research.describe(found.sort_values("net")) == said
+    # A pool may trade rarely: its periods have the name that was asked for.
+    week = found.iloc[::7]
+    assert f"n = {len(week)} days)" in lab.research.describe(week)
     few = lab.research.describe(found.head(5))
     assert "(too few for an interval, n = 5 days)" in few
     polars = on("polars", found.drop(columns=["opened", "closed"]))
@@ -419,6 +422,11 @@ def test_words_are_those_of_the_table():
     own = lab.research.liquidity(trades, balances, trades)
     assert own["reference"].unique().tolist() == ["own trades"]
     assert is_exact(own)
+    hours = lab.research.liquidity(*answered(), every="1h")
+    assert "On average, an hour brought " in lab.research.describe(hours)
+    some = answered()[0].head(100)
+    figure = lab.research.figures.liquidity(some, prices=answered()[2], every="1h")
+    assert re.search(r"n = \d+ hours\)", figure.axes[0].texts[0].get_text())
     own_trades = "The reference is own trades, which hide much of the loss."
     assert own_trades in lab.research.describe(own)
 

@@ -22,7 +22,13 @@ from loopring_lab.figures.marks import Figure, Mark, keep
 from loopring_lab.figures.style import COLOURS, GREY, drawing, ink, zero_line
 from loopring_lab.figures.words import format_count
 from loopring_lab.fills.prices import OWN_TRADES
-from loopring_lab.research.earnings import POSITION, period_name, rate_in_words, totals
+from loopring_lab.research.earnings import (
+    POSITION,
+    one,
+    period_name,
+    rate_in_words,
+    totals,
+)
 
 
 class Part(NamedTuple):
@@ -105,7 +111,7 @@ def liquidity(
     title = (
         f"What the liquidity of {pool['market']} earned (account {pool['account_id']})"
     )
-    with drawing(trades, ax, title, _note(table)) as axes:
+    with drawing(trades, ax, title, _note(table, every)) as axes:
         periods = axis.timeline(known["period"], every, caller)
         located = periods.located(known)
         ends = (periods.left + periods.width)[located["place"]]
@@ -156,17 +162,17 @@ def _lines(known: pd.DataFrame) -> dict[str, Part]:
     return lines | {"net": Part("net (fees less losses)", ink(), "-", NET_WIDTH)}
 
 
-def _note(table: pd.DataFrame) -> str:
+def _note(table: pd.DataFrame, every: str) -> str:
     """Say what the figure rests on, and what a period brought on average."""
     (row,) = totals(table).to_dict("records")
-    period = period_name(table)
+    period = period_name(every)
     note = f"{format_count(row['fills'])}, fees {row['fee_source']}, {row['reference']}"
     missing = row["periods"] - row["known"]
     if missing:
         note += f"; {missing:,} of {format_count(row['periods'], period)} left out, with prices unknown"
     rate = rate_in_words(row, period)
     if row["of"] == POSITION:
-        note += f"\nmean net of a {period}: {rate} of the position"
+        note += f"\nmean net of {one(period)}: {rate} of the position"
     else:
         note += f"\nnet: {rate} of what the pool traded"
     if row["reference"] == OWN_TRADES:
