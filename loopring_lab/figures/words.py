@@ -9,6 +9,7 @@ from typing import Any
 import pandas as pd
 
 from loopring_lab.amounts.display import format_amount, truncate
+from loopring_lab.fills.sentences import rounded
 
 UNKNOWN = "unknown"
 # Characters of a group's name; an address or a hash has more.
@@ -29,10 +30,8 @@ def format_count(count: Any, name: str = "fill") -> str:
 
 
 def format_bps(rate: Any, places: int = 2) -> str:
-    """Write a rate in basis points, and 0 without a sign."""
-    # Adding 0.0 makes 0.0 of the -0.0 that a small loss is rounded to.
-    rounded = round(float(rate), places) + 0.0
-    return f"{rounded:,.{places}f}"
+    """Write a rate in basis points, as sentences do."""
+    return rounded(float(rate), places)
 
 
 def format_estimate(row: Mapping[Any, Any]) -> str:

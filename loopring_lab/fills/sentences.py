@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from decimal import Decimal
 from typing import Any
 
 import pandas as pd
@@ -10,7 +11,7 @@ import pandas as pd
 from loopring_lab.engine.ask import given
 from loopring_lab.engine.clusters import LEAST_CLUSTERS
 from loopring_lab.errors import LabError
-from loopring_lab.fills.comparison import MATCH, RESULTS
+from loopring_lab.fills.comparison import MATCH, RESULTS, ROUNDING_BPS
 from loopring_lab.fills.prices import OWN_TRADES
 from loopring_lab.interactive.prose import ITEM, Sentences
 
@@ -263,6 +264,12 @@ def interval_in_words(low: Any, high: Any) -> str:
     )
 
 
-def rounded(bps: float) -> str:
-    """Write basis points with one decimal; adding 0 makes -0.0 positive."""
-    return f"{round(bps, 1) + 0.0:,.1f}"
+def rounded(bps: float, places: int = 1) -> str:
+    """Write basis points with so many decimals, or where these are all 0, with two digits.
+
+    So a difference that has a verdict is not 0. What is as near to 0 as rounding is, without a sign.
+    """
+    if ROUNDING_BPS <= abs(bps) < 10**-places / 2:
+        places = 1 - Decimal(bps).adjusted()
+    # Adding 0 makes -0.0 positive.
+    return f"{round(bps, places) + 0.0:,.{places}f}"

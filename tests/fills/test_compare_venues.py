@@ -248,6 +248,18 @@ def test_an_undecided_answer_says_how_many_orders_may_be_enough():
     assert "100 times as many orders would hardly decide it" in lab.fills.describe(near)
 
 
+def test_a_difference_near_to_0_has_the_digits_that_tell_it_from_0():
+    answer = lab.fills.compare_venues(*population("30 accounts, both venues", 1))
+    near = answer.assign(
+        difference_bps=0.0312, low_bps=0.00449, high_bps=12.34, verdict="book"
+    )
+    said = "The order book is cheaper: pool minus book is 0.031 bps (interval 0.0045 to 12.3)"
+    assert lab.fills.describe(near).startswith(said)
+    # What is left of rounding is 0, and has no sign.
+    written = [lab.figures.words.format_bps(rate) for rate in (-0.0012, 0.005, -1e-13)]
+    assert written == ["-0.0012", "0.01", "0.00"]
+
+
 @pytest.mark.parametrize(
     ("match", "said"),
     [
