@@ -325,7 +325,8 @@ def _answered(
     check_markets(found["fills"], fills, prices)
     answer = fills.answered(found.drop_columns(HIDDEN))
     if isinstance(answer, pd.DataFrame):
-        # `describe` says what was compared.
+        # `describe` says what was compared, and the level of intervals.
+        answer.attrs["intervals"] = how[0]
         answer.attrs["match"] = several(how[1])
         answer.attrs["flow"] = getattr(trades, "attrs", {}).get("flow", {})
     return noted(answer, kind, fills, beside)

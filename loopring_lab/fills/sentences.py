@@ -15,6 +15,8 @@ from loopring_lab.fills.comparison import MATCH, RESULTS, ROUNDING_BPS
 from loopring_lab.fills.prices import OWN_TRADES
 from loopring_lab.interactive.prose import ITEM, Sentences
 
+# The level of intervals that are asked for without one.
+LEVEL = 0.95
 # The words for each verdict of `compare_venues`.
 VERDICTS = {
     "pool": "The pool is cheaper",
@@ -74,7 +76,8 @@ def describe(comparison: Any) -> Sentences:
     # Only pandas frames carry what they were asked with.
     match = list(table.attrs.get("match", MATCH))
     flow = table.attrs.get("flow", {})
-    lines = sentences_of_groups(table, lambda row: _sentence(row, match, flow))
+    level = table.attrs.get("intervals", LEVEL)
+    lines = sentences_of_groups(table, lambda row: _sentence(row, match, flow, level))
     # An answer without a row has no group to speak of.
     return Sentences("\n".join(lines) or _nothing(match))
 
@@ -90,10 +93,12 @@ def sentences_of_groups(
         yield group + say(row)
 
 
-def _sentence(row: dict[Any, Any], match: list[str], flow: dict[str, Any]) -> str:
+def _sentence(
+    row: dict[Any, Any], match: list[str], flow: dict[str, Any], level: float
+) -> str:
     if pd.isna(row["difference_bps"]):
         return _nothing(match, row["unpriced"])
-    interval = interval_in_words(row["low_bps"], row["high_bps"])
+    interval = interval_in_words(row["low_bps"], row["high_bps"], level)
     headline = (
         f"{VERDICTS[row['verdict']]}: pool minus book is {rounded(row['difference_bps'])} bps ({interval}), fee and "
         f"price together, over {row['orders']:,} orders of {_accounts(row)}."
@@ -257,11 +262,12 @@ def counted(number: int, noun: str) -> str:
     return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
 
 
-def interval_in_words(low: Any, high: Any) -> str:
-    """Say where an interval begins and ends; both are missing where there is none."""
-    return (
-        "no interval" if pd.isna(low) else f"interval {rounded(low)} to {rounded(high)}"
-    )
+def interval_in_words(low: Any, high: Any, level: float) -> str:
+    """Say where an interval begins and ends, and its level unless that is the default; both ends may be missing."""
+    if pd.isna(low):
+        return "no interval"
+    name = "interval" if level == LEVEL else f"{100 * level:.6g} % interval"
+    return f"{name} {rounded(low)} to {rounded(high)}"
 
 
 def rounded(bps: float, places: int = 1) -> str:

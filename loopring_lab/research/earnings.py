@@ -15,6 +15,7 @@ from loopring_lab.amounts.display import format_amount, truncate
 from loopring_lab.engine.clusters import LEAST_CLUSTERS, student
 from loopring_lab.engine.groups import UNIT_NAMES, count_and_unit
 from loopring_lab.fills.prices import OWN_TRADES
+from loopring_lab.fills.sentences import LEVEL
 
 POOL = ["account_id", "market", "base", "quote"]
 # Amounts of periods that add up; what is held untouched is of one period only.
@@ -48,8 +49,6 @@ LOSSES = {
     "lost_to_unknown": "unknown flow",
 }
 GAIN = " (below 0: a gain)"
-# The default of figures and of the other answers.
-LEVEL = 0.95
 # Digits of an amount in a sentence.
 DIGITS = 4
 # A net return is put in relation to one of these.

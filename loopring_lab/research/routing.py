@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+import pandas as pd
 import pyarrow as pa
 
 from loopring_lab.amounts.arithmetic import AMOUNT_TYPE
@@ -169,7 +170,11 @@ def pool_quotes(
             f"{unquoted:,} of {len(quoted):,} orders have no quote: no reserves of a pool are known just before "
             "them, they are more than the pool held, or an amount is not known."
         )
-    return with_note(fills.like(answer), note)
+    found = fills.like(answer)
+    if isinstance(found, pd.DataFrame):
+        # `describe` names the level of intervals.
+        found.attrs["intervals"] = intervals
+    return with_note(found, note)
 
 
 def quoted_orders(

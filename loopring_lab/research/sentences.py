@@ -8,7 +8,12 @@ import pandas as pd
 
 from loopring_lab.engine.ask import given
 from loopring_lab.errors import LabError
-from loopring_lab.fills.sentences import interval_in_words, rounded, sentences_of_groups
+from loopring_lab.fills.sentences import (
+    LEVEL,
+    interval_in_words,
+    rounded,
+    sentences_of_groups,
+)
 from loopring_lab.interactive.prose import Sentences
 from loopring_lab.research import earnings
 
@@ -57,12 +62,13 @@ def describe(answer: Any) -> Sentences:
     table = found.to_pandas()
     if is_of_pools:
         return Sentences("\n".join(earnings.sentences(table)) or "No fills of a pool.")
-    lines = sentences_of_groups(table, _of_quotes)
+    level = table.attrs.get("intervals", LEVEL)
+    lines = sentences_of_groups(table, lambda row: _of_quotes(row, level))
     # An answer without a row has no group to speak of.
     return Sentences("\n".join(lines) or NO_QUOTES)
 
 
-def _of_quotes(row: dict[Any, Any]) -> str:
+def _of_quotes(row: dict[Any, Any], level: float) -> str:
     """Say what orders on the book would have saved or lost at the pool."""
     cost = row["weighted_opportunity_bps"]
     if pd.isna(cost):
@@ -76,7 +82,8 @@ def _of_quotes(row: dict[Any, Any]) -> str:
     elif high < 0:
         verdict = "The book was cheaper than the pool would have been"
     quoted = row["orders"] - row["unquoted"]
+    interval = interval_in_words(low, high, level)
     return (
-        f"{verdict}: the opportunity cost is {rounded(cost)} bps ({interval_in_words(low, high)}), all in, over the "
+        f"{verdict}: the opportunity cost is {rounded(cost)} bps ({interval}), all in, over the "
         f"{quoted:,} of {row['orders']:,} orders on the book that have a quote."
     )

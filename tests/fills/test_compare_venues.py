@@ -248,6 +248,17 @@ def test_an_undecided_answer_says_how_many_orders_may_be_enough():
     assert "100 times as many orders would hardly decide it" in lab.fills.describe(near)
 
 
+def test_intervals_of_another_level_are_told_from_those_of_95_percent():
+    fills = population("30 accounts, both venues", 1)
+    for level, said in (
+        (0.95, "(interval "),
+        (0.1, "(10 % interval "),
+        (0.9983, "(99.83 % interval "),
+    ):
+        answer = lab.fills.compare_venues(*fills, intervals=level)
+        assert f" bps {said}" in lab.fills.describe(answer)
+
+
 def test_a_difference_near_to_0_has_the_digits_that_tell_it_from_0():
     answer = lab.fills.compare_venues(*population("30 accounts, both venues", 1))
     near = answer.assign(

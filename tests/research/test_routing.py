@@ -216,6 +216,8 @@ def test_means_are_said_in_words_and_drawn(trades, balances):
     )
     is_undecided = row["low_opportunity_bps"] < 0 < row["high_opportunity_bps"]
     assert said.startswith("Undecided: ") == is_undecided
+    wide = lab.research.pool_quotes(trades, balances, by=[], intervals=0.99)
+    assert f"{cost} bps (99 % interval " in lab.research.describe(wide)
     table = lab.research.pool_quotes(trades, balances, by="market")
     lines = lab.research.describe(table).splitlines()
     assert [line.partition(":")[0] for line in lines] == table["market"].tolist()
