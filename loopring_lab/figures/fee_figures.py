@@ -324,7 +324,16 @@ def fees_by_token(
         )
         axes.set_yticks(places, list(table["name"]))
         longest = style.LETTER * (table["label"].map(len).max() + 1)
-        axes.set_xlim(0, table["length"].max() / (1 - longest / NARROWEST) or 1)
+        # A label is beyond the end of its bar; those of rebates, whose value is below 0, on the left.
+        low = min(0.0, table["length"].min())
+        top = max(0.0, table["length"].max())
+        right = longest / NARROWEST
+        left = right if low < 0 else 0.0
+        width = (top - low) / (1 - right - left) or 1
+        start = low - left * width
+        axes.set_xlim(start, start + width)
+        if low < 0:
+            axes.axvline(0, **style.zero_line())
         axes.set_xlabel(by_token.unit)
         axes.set_ylabel("fee token")
         axes.xaxis.set_major_locator(
@@ -527,6 +536,7 @@ def _largest(table: pd.DataFrame) -> pd.DataFrame:
         ["length", "fills"],
         ascending=False,
         kind="stable",
+        key=abs,
     )
     table["name"] = table["fee_token"].astype(object).map(group_label)
     is_known = table["fee"].notna() & table["fee_token"].notna()

@@ -1,6 +1,7 @@
 """Figures of irregular trades and of other frames: the same picture, or an error that says what to do."""
 
 import re
+from decimal import Decimal
 from typing import Any
 
 import numpy as np
@@ -122,6 +123,32 @@ def test_trades_of_unknown_time_are_left_out_and_counted(draw, trades):
             match=rf"^lab\.figures\.{draw.__name__}: no trade .*to draw. Pass other trades",
         ):
             draw(frame, **options)
+
+
+@pytest.mark.parametrize("paid", [[True, False], [False]])
+def test_rebates_have_bars_and_labels_left_of_0(trades, paid):
+    """Fees of 2 of each fill in LRC, and rebates of 3 in ETH, at a price of 1."""
+    is_fee = pd.Series([number % 2 == 0 for number in range(len(trades))])
+    fees = [Decimal(2 if fee else -3) for fee in is_fee]
+    frame = trades.assign(
+        fee_token=is_fee.map({True: "LRC", False: "ETH"}),
+        fee=pd.array(fees, lab.amounts.AMOUNT),
+        base="LRC",
+        quote="ETH",
+        price=pd.array([Decimal(1)] * len(trades), lab.amounts.AMOUNT),
+    )[is_fee.isin(paid)]
+    figure = figures.fees_by_token(frame, token="ETH", prices=frame)
+    axes = figure.axes[0]
+    assert min(bar.get_width() for bar in axes.patches) == -60
+    figure.draw_without_rendering()
+    inside = axes.get_window_extent()
+    (label,) = (
+        text for text in axes.texts if re.fullmatch(r"-60\.0+", text.get_text())
+    )
+    for drawn in (label, *axes.patches):
+        box = drawn.get_window_extent()
+        assert inside.x0 <= box.x0
+        assert box.x1 <= inside.x1
 
 
 def test_unknown_fee_tokens_have_a_bar_but_no_amount(trades):
