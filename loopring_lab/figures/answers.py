@@ -10,7 +10,7 @@ import pandas as pd
 from loopring_lab.arguments import parse_length
 from loopring_lab.engine.ask import given
 from loopring_lab.errors import LabError, did_you_mean
-from loopring_lab.figures.words import group_label
+from loopring_lab.figures.words import group_labels
 from loopring_lab.fills.prices import OWN_TRADES
 
 # Groups with a row each: as many as fit a figure of 420 pixels below the row for all.
@@ -78,10 +78,10 @@ def all_and_groups(
         # The only group is all of them.
         everything = overall.assign(group="all")
         return everything.reindex(columns=[*groups.columns, "group"])
-    values = groups[names].itertuples(index=False, name=None)
-    named = groups.assign(group=[group_label(row) for row in values])
-    ranked = named.sort_values(counted, ascending=False, kind="stable")
-    rows = [overall.assign(group="all"), ranked.head(MOST_LINES)]
+    ranked = groups.sort_values(counted, ascending=False, kind="stable")
+    shown = ranked.head(MOST_LINES)
+    values = shown[names].itertuples(index=False, name=None)
+    rows = [overall.assign(group="all"), shown.assign(group=group_labels(values))]
     return pd.concat(rows, ignore_index=True)
 
 

@@ -37,7 +37,7 @@ from loopring_lab.figures.words import (
     format_bps,
     format_count,
     format_number,
-    group_label,
+    group_labels,
     truncate_digits,
 )
 
@@ -399,11 +399,11 @@ def _top_lines(
     colours = [*COLOURS, style.ink()]
     styles = {}
     order = sorted(top) if by_type else top
-    for line, colour, dash in zip(order, colours, DASHES, strict=False):
-        label = group_label(tuple(values.loc[line]) or "all fills")
-        # A number by itself could be anything.
-        if names == ["account_id"]:
-            label = f"account {label}"
+    labels = group_labels(tuple(values.loc[line]) or "all fills" for line in order)
+    # A number by itself could be anything.
+    if names == ["account_id"]:
+        labels = [f"account {label}" for label in labels]
+    for line, label, colour, dash in zip(order, labels, colours, DASHES, strict=False):
         styles[line] = GroupStyle(label, colour, colour, "o", dash)
         if by_type:
             styles[line] = FILL_TYPES.get(label, styles[line])
@@ -538,7 +538,7 @@ def _largest(table: pd.DataFrame) -> pd.DataFrame:
         kind="stable",
         key=abs,
     )
-    table["name"] = table["fee_token"].astype(object).map(group_label)
+    table["name"] = group_labels(table["fee_token"])
     is_known = table["fee"].notna() & table["fee_token"].notna()
     cut = table["fee"].fillna(0).map(lambda fee: truncate_digits(fee, DIGITS))
     amounts = cut.astype(object) + " " + table["name"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from decimal import Decimal
 from typing import Any
 
@@ -14,6 +14,9 @@ from loopring_lab.fills.sentences import rounded
 UNKNOWN = "unknown"
 # Characters of a group's name; an address or a hash has more.
 LONGEST_LABEL = 20
+# Of a longer one so many are left of its beginning, if these tell groups apart, and of its end.
+LABEL_START = 8
+LABEL_END = 4
 
 
 def format_number(value: float, digits: int = 10) -> str:
@@ -50,12 +53,25 @@ def truncate_digits(amount: Decimal, digits: int) -> str:
     return format_amount(amount) if shown == amount else f"{shown:,f}"
 
 
-def group_label(value: Any) -> str:
-    """Name a group by its value, shortened in the middle if it is long, such as a hash."""
+def group_labels(values: Iterable[Any]) -> list[str]:
+    """Name groups by their values, shortened in the middle if they are long, such as hashes, as far as they differ."""
+    listed = list(values)
+    longest = max((len(_label(value)) for value in listed), default=0)
+    different = len({_label(value) for value in listed})
+    for kept in range(LABEL_START, longest):
+        labels = [_label(value, kept) for value in listed]
+        if len(set(labels)) == different:
+            return labels
+    return [_label(value) for value in listed]
+
+
+def _label(value: Any, kept: int | None = None) -> str:
+    """Write the value of a group, of a long one so many characters of its beginning, and its end."""
     if isinstance(value, tuple):
-        return ", ".join(map(group_label, value))
+        return ", ".join(_label(part, kept) for part in value)
     text = UNKNOWN if pd.isna(value) else str(value)
-    return text if len(text) <= LONGEST_LABEL else f"{text[:8]}…{text[-4:]}"
+    is_shown = kept is None or len(text) <= max(LONGEST_LABEL, kept + 1 + LABEL_END)
+    return text if is_shown else f"{text[:kept]}…{text[-LABEL_END:]}"
 
 
 def fill_count(drawn: float, total: float) -> str:

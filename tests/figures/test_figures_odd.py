@@ -151,6 +151,20 @@ def test_rebates_have_bars_and_labels_left_of_0(trades, paid):
         assert box.x1 <= inside.x1
 
 
+def test_labels_of_groups_differ_as_the_groups_do():
+    name = figures.words.group_labels
+    assert name(["0x" + "ab" * 32, "0x" + "cd" * 32]) == [
+        "0xababab…abab",
+        "0xcdcdcd…cdcd",
+    ]
+    fast_and_slow = ["momentum_fast_limit_2022", "momentum_slow_limit_2022"]
+    assert name(fast_and_slow) == ["momentum_f…2022", "momentum_s…2022"]
+    # What would be no shorter is written out; a value that comes twice is one group.
+    close = ["TOKENWITHLONGNAME12-USDC", "TOKENWITHLONGNAME14-USDC"]
+    assert name([*close, close[0]]) == [*close, close[0]]
+    assert name([("short", None), ("short", "BUY")]) == ["short, unknown", "short, BUY"]
+
+
 def test_unknown_fee_tokens_have_a_bar_but_no_amount(trades):
     frame = trades.copy()
     frame["fee_token"] = frame["fee_token"].where(frame["fee_token"] != "ETH")
