@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence
 from typing import Any
 
@@ -74,7 +75,8 @@ def in_token(
     token : str
         Symbol to value fees in, such as ``"USDT"``.
     prices : frame of pandas, pyarrow, Polars or DuckDB, or an Archive, optional
-        Prices or trades to take prices from: ``created_at``, ``base``, ``quote`` and ``price``. By default
+        Prices or trades to take prices from: ``created_at``, ``base``, ``quote`` and ``price``; where they have
+        ``market`` too, each has the pair that it has in `trades`. By default
         `trades`; the prices of an account that trades rarely are old, those of a busier one, of all accounts
         or of a price file are better.
     by : str or sequence of str, optional
@@ -95,7 +97,8 @@ def in_token(
     Raises
     ------
     LabError, AmountError
-        As for `with_tiers`, or no market trades `token`, `tolerance` is not valid, or `trades` is a Spark frame.
+        As for `with_tiers`, or no market trades `token`, a market has two pairs of tokens, `tolerance` is not
+        valid, or `trades` is a Spark frame.
 
     Notes
     -----
@@ -182,14 +185,14 @@ FROM valued""")
 
 TRADED = """
 -- what was traded in each market
-SELECT base, quote,
+SELECT market, base, quote,
     coalesce(sum(size::DOUBLE), 0) AS size,
     coalesce(sum(notional::DOUBLE), 0) AS notional
 FROM trades
 GROUP BY ALL"""
 MARKETS = """
 -- markets with a price
-SELECT DISTINCT base, quote
+SELECT DISTINCT market, base, quote
 FROM trades"""
 FEE_TOKENS = """
 -- each token in which fees were paid
@@ -201,8 +204,11 @@ def _paths(
     trades: Given[Any], prices: Given[Any] | None, token: Any
 ) -> dict[str, list[Step]]:
     """Return the markets that lead from each token to `token`, of which there must be a price or a fee."""
-    own = _rows_of(trades, TRADED, (), ("base", "quote", "size", "notional"))
-    markets = _rows_of(prices or trades, MARKETS, PRICE_COLUMNS, only="WHERE price > 0")
+    own = _rows_of(trades, TRADED, (), ("market", "base", "quote", "size", "notional"))
+    markets = _rows_of(
+        prices or trades, MARKETS, PRICE_COLUMNS, ("market",), "WHERE price > 0"
+    )
+    _refuse_several_pairs([*own, *markets])
     pairs = [(row["base"], row["quote"]) for row in markets]
     pairs = [pair for pair in pairs if None not in pair and pair[0] != pair[1]]
     if markets and not pairs and prices is not None:
@@ -219,11 +225,27 @@ def _paths(
                 token, names, f"Known tokens: {', '.join(names) or 'none'}."
             )
             raise LabError(f"{CALLER}: no price and no fee is in {token!r}. {hint}")
-    amounts = {
-        (row["base"], row["quote"]): Traded(row["size"], row["notional"]) for row in own
-    }
-    traded = {pair: amounts.get(pair, Traded()) for pair in pairs}
+    traded = dict.fromkeys(pairs, Traded())
+    for row in own:
+        pair = (row["base"], row["quote"])
+        if pair in traded:
+            size, notional = traded[pair]
+            traded[pair] = Traded(size + row["size"], notional + row["notional"])
     return shortest_paths(traded, token)
+
+
+def _refuse_several_pairs(markets: list[dict[str, Any]]) -> None:
+    """Refuse a market that has other tokens elsewhere: the price of one pair is not that of the other."""
+    pairs_of: dict[str, set[str]] = defaultdict(set)
+    for row in markets:
+        if None not in row.values():
+            pairs_of[row["market"]].add(f"base {row['base']} and quote {row['quote']}")
+    for market, pairs in sorted(pairs_of.items()):
+        if len(pairs) > 1:
+            raise LabError(
+                f"{CALLER}: trades or prices of {market} have {', others '.join(sorted(pairs))}. Correct the "
+                "columns base and quote; those of client.markets() are the market's."
+            )
 
 
 def _check_named(markets: list[dict[str, Any]]) -> None:

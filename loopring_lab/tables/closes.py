@@ -16,14 +16,15 @@ from loopring_lab.tables.csv_files import (
     NEEDED,
     POSITIVE,
     TEXT_TIME,
+    TOKENS,
     UNITS,
     CsvFile,
     read_milliseconds,
     read_positive,
+    refuse_other_tokens,
 )
 from loopring_lab.tables.listings import EARLIEST, check_frame, to_utc
 
-TOKENS = ("base", "quote")
 # A feed that has stopped repeats its last price; daily closes may well be equal twice.
 DAY = np.timedelta64(1, "D")
 LEAST_STILL = 24
@@ -44,7 +45,7 @@ def prices(
         ``base`` and ``quote``; other columns are left out. The time is when the price was known: the end of
         a minute, where many providers state its start.
     markets : pandas.DataFrame, optional
-        From `Client.markets`; gives ``base`` and ``quote`` where the file has no such columns.
+        From `Client.markets`; gives ``base`` and ``quote`` where the file has none, and refuses other ones.
     unit : {'s', 'ms'}, optional
         Unit of times that are numbers since 1970. By default times are text such as
         ``2022-03-31 18:00:00+00:00``, in UTC where they have no zone.
@@ -60,7 +61,8 @@ def prices(
     Raises
     ------
     UnexpectedAnswer
-        The file is not such a CSV file; names file, line and column.
+        The file is not such a CSV file, or a market has other tokens than in `markets` or on a line before;
+        names file, line and column.
     LabError
         `markets` or `unit` is not valid.
 
@@ -116,11 +118,12 @@ def prices(
             "created_at",
         )
     for name in TOKENS:
-        if markets is None or name in closes.names:
-            found[name] = closes.column(name, "a name")
-        else:
+        found[name] = closes.column(name, "a name")
+    refuse_other_tokens(closes, found, markets)
+    if markets is not None:
+        for name in TOKENS:
             listed = markets[name].to_dict()
-            found[name] = found["market"].map(listed)
+            found[name] = found[name].fillna(found["market"].map(listed))
     found["price"] = closes.column("price", POSITIVE, read_positive)
     # A price may be repeated, but not contradicted.
     once = found.drop_duplicates(["created_at", "market", "price"])

@@ -29,6 +29,8 @@ LARGEST = 512 << 20
 SEPARATORS = {"\t": "tabs", ";": "semicolons", "|": "bars"}
 # The columns that a frame of trades, or one of prices, has at least.
 NEEDED = ("created_at", "market", "price")
+# The tokens of its market, in that order.
+TOKENS = ("base", "quote")
 # Such a text ends in Z or an offset, after a date with a time.
 WITH_ZONE = r"[T ].*([Zz]|[+-]\d\d:?\d\d)$"
 TEXT_TIME = "a time such as 2022-03-31 18:00:00+00:00, to the millisecond"
@@ -233,6 +235,29 @@ def read_digits(texts: pa.Array) -> pa.Array:
     if pc.any(pc.match_substring_regex(texts, OF_FLOATS)).as_py():
         raise pa.ArrowInvalid("a float")
     return read_decimals(texts)
+
+
+def refuse_other_tokens(
+    file: CsvFile, frame: pd.DataFrame, markets: pd.DataFrame | None
+) -> None:
+    """Refuse a row whose tokens are not those of its market: as listed, or else as in the first row that names them.
+
+    Prices are looked up by tokens: those of a swapped pair would be taken for those of another market.
+    """
+    pairs = frame[["market", *TOKENS]].drop_duplicates()
+    for name in TOKENS:
+        named = pairs.dropna(subset=["market", name])
+        known = named.drop_duplicates("market").set_index("market")[name].to_dict()
+        if markets is not None:
+            known |= markets[name].dropna().to_dict()
+        expected = named["market"].map(known)
+        for row in named.index[named[name] != expected][:1]:
+            raise file.error(
+                f"{expected[row]}, the {name} token of {named['market'][row]}",
+                shown(named[name][row]),
+                file.line_of(row),
+                name,
+            )
 
 
 def _all_read(texts: pa.Array, read: Callable[[pa.Array], pa.Array]) -> pa.Array:

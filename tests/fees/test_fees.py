@@ -400,6 +400,38 @@ def test_prices_that_name_no_tokens_are_refused_with_the_remedy():
     assert lab.fees.in_token(fills, "USDT", prices)["fee_value"].tolist() == [2]
 
 
+@pytest.mark.parametrize("kind", [pd.DataFrame, pa.Table.from_pandas])
+def test_a_market_has_one_pair_of_tokens_in_trades_and_prices(kind):
+    """The price of a swapped pair is one divided by it."""
+    fills = frame_traded([traded("LRC-USDT", second, "2.0") for second in (1, 20)])
+    swapped = fills.assign(base="USDT", quote="LRC")
+    says = "of LRC-USDT have base LRC and quote USDT, others base USDT and quote LRC"
+    for trades, prices in [
+        (fills, swapped),
+        (fills, pd.concat([fills, swapped])),
+        (pd.concat([fills, swapped]), None),
+    ]:
+        with pytest.raises(LabError, match=says):
+            lab.fees.in_token(kind(trades), "USDT", prices)
+    # Prices without the market's name are those of the pair that they name.
+    unnamed = swapped.assign(price=fills["price"]).drop(columns="market")
+    found = lab.fees.in_token(fills, "USDT", unnamed)
+    assert found["fee_value"].tolist()[1] == 0.5
+
+
+def test_what_two_markets_of_a_pair_traded_is_added_up():
+    """A fill in each of two markets of LRC and ETH is more than one in LRC-DAI, of as much."""
+    closes = [("LRC-DAI", "3.0"), ("LRC-ETH", "0.002"), ("DAI-USDT", "1.0")]
+    closes.append(("ETH-USDT", "2000.0"))
+    listed = [traded(market, 1, price) for market, price in closes]
+    prices = frame_traded(listed)[["created_at", "base", "quote", "price"]]
+    drawn = [traded("LRC-ETH", 20, "0.002"), traded("LRC-ETH", 21, "0.002")]
+    fills = frame_traded([*drawn, traded("LRC-DAI", 22, "3.0")])
+    fills["market"] = ["LRC-ETH", "OLD-NAME", "LRC-DAI"]
+    found = lab.fees.in_token(fills, "USDT", prices)
+    assert set(found["value_path"]) == {"LRC>ETH>USDT"}
+
+
 def test_a_price_older_than_the_tolerance_is_no_price():
     drawn = [traded("LRC-USDT", 1, "2.0"), traded("LRC-USDT", 61, "3.0")]
     assert values_of(drawn, tolerance="60s")[1] == (2, "LRC>USDT")

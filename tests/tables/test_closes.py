@@ -196,6 +196,32 @@ def test_a_file_that_is_not_such_a_file_is_refused_by_line_and_column(
     assert str(caught.value).endswith(".")
 
 
+@pytest.mark.parametrize(
+    ("tokens", "listed", "where", "said"),
+    [
+        (["ETH,LRC"], True, "2, base", "expected LRC, the base token of LRC-ETH, got"),
+        (["LRC,ETH", "LRC,USDT"], True, "3, quote", "expected ETH, the quote token"),
+        (["LRC,ETH", ",", "ETH,LRC"], False, "4, base", "the base token of LRC-ETH, g"),
+    ],
+)
+def test_a_market_has_the_tokens_of_its_listing_and_the_same_in_each_row(
+    tmp_path, tokens, listed, where, said
+):
+    """A swapped pair would be the price of another market."""
+    lines = [f"{LINE[:-1]},{pair}\n" for pair in tokens]
+    how = {"markets": markets()} if listed else {}
+    with pytest.raises(UnexpectedAnswer) as caught:
+        read(tmp_path, HEAD[:-1] + ",base,quote\n" + "".join(lines), **how)
+    assert caught.value.field == f"closes.csv, line {where}"
+    assert said in str(caught.value)
+
+
+def test_a_listing_gives_the_tokens_that_a_file_leaves_empty(tmp_path):
+    text = HEAD[:-1] + ",base\n" + LINE[:-1] + ",\n"
+    found = read(tmp_path, text, markets=markets())
+    assert found[["base", "quote"]].values.tolist() == [["LRC", "ETH"]]
+
+
 def test_other_arguments_are_refused(tmp_path, monkeypatch):
     with pytest.raises(LabError, match="unit='minutes' is not known. Use 's' or 'ms'"):
         read(tmp_path, HEAD, unit="minutes")
