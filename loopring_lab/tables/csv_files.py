@@ -36,9 +36,12 @@ WITH_ZONE = r"[T ].*([Zz]|[+-]\d\d:?\d\d)$"
 TEXT_TIME = "a time such as 2022-03-31 18:00:00+00:00, to the millisecond"
 DECIMAL = f"a decimal number that fits {AMOUNT_TYPE}"
 POSITIVE = f"a decimal number above 0 that fits {AMOUNT_TYPE}"
-DIGITS = f"{DECIMAL}, with all digits, which floats do not have"
-# Floats are written like this, and amounts are not: with an exponent, or as whole numbers with a point.
-OF_FLOATS = r"e|E\+|\.0$"
+DIGITS = f"{DECIMAL}, with all digits, which floats do not have, and no exponent"
+# Amounts are written like this, and what has lost digits is not: spreadsheets and floats have exponents, and whole
+# floats end in .0.
+AMOUNT_TEXT = "^-?(0|[1-9][0-9]*)([.]([1-9]|[0-9]{2,}))?$"
+WHOLE = "a whole number of 64 bits, with decimal digits as in 10, not 010 or 0x10"
+WHOLE_TEXT = "^(0|-?[1-9][0-9]*)$"
 HINT = "Correct the file, or write it with DataFrame.to_csv."
 UNREAD_HINT = "Give another path, or write the file with DataFrame.to_csv."
 
@@ -231,10 +234,20 @@ def read_positive(texts: pa.Array) -> pa.Array:
 
 
 def read_digits(texts: pa.Array) -> pa.Array:
-    """Read amounts as ``DataFrame.to_csv`` writes them; floats have lost digits."""
-    if pc.any(pc.match_substring_regex(texts, OF_FLOATS)).as_py():
-        raise pa.ArrowInvalid("a float")
-    return read_decimals(texts)
+    """Read amounts as ``DataFrame.to_csv`` writes them; floats and spreadsheets have lost digits."""
+    return read_decimals(_all_match(texts, AMOUNT_TEXT))
+
+
+def read_whole(texts: pa.Array) -> pa.Array:
+    """Read numbers of accounts and the like as ``DataFrame.to_csv`` writes them; Arrow would read 0x10 as 16."""
+    return _all_match(texts, WHOLE_TEXT).cast(pa.int64())
+
+
+def _all_match(texts: pa.Array, pattern: str) -> pa.Array:
+    is_match = pc.match_substring_regex(texts, pattern)
+    if not pc.all(is_match, min_count=0).as_py():
+        raise pa.ArrowInvalid("written otherwise")
+    return texts
 
 
 def refuse_other_tokens(

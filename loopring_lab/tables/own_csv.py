@@ -18,9 +18,11 @@ from loopring_lab.redaction import hide_addresses
 from loopring_lab.tables.csv_files import (
     DIGITS,
     TEXT_TIME,
+    WHOLE,
     CsvFile,
     read_digits,
     read_milliseconds,
+    read_whole,
 )
 from loopring_lab.tables.listings import TEXT, check_frame, to_utc
 
@@ -122,8 +124,7 @@ def _typed(
     if declared.kind in ("amount", "price"):
         return saved.column(name, DIGITS, read_digits)
     if declared.kind == "id":
-        integers = partial(pa.Array.cast, target_type=pa.int64())
-        return saved.column(name, "a whole number of 64 bits", integers)
+        return saved.column(name, WHOLE, read_whole)
     if declared.kind == "rate":
         floats = partial(pa.Array.cast, target_type=pa.float64())
         numbers = saved.column(name, "a number", floats)

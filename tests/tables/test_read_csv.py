@@ -89,6 +89,26 @@ def test_a_cell_that_is_wrong_is_named_by_line_and_column(tmp_path, line, column
     assert said in str(caught.value)
 
 
+@pytest.mark.parametrize("column", ["size", "trade_id"])
+def test_numbers_have_one_spelling_so_that_none_is_of_a_spreadsheet(tmp_path, column):
+    """Excel and LibreOffice write an exponent after they have dropped digits; Arrow reads 0x10 as an id."""
+    both = ["1E-05", "1.49084E-05", "1E-18", "1E+05", "1e5", "0x10", "007", "+7"]
+    both += [" 7", "7 ", "7_0", "7.0", "-0.0", "1,0", "nan", ".5", "5.", "--1"]
+    good = {"size": ["0.10", "0.000000000000000001", "12"], "trade_id": ["0", "-7"]}
+    bad = {"size": ["00.5"], "trade_id": ["-0", "7.5", str(2**63)]}
+    file = tmp_path / "a.csv"
+    for text in good[column]:
+        file.write_text(f'{column},created_at,market,price\n"{text}",2022-07-12,A,1\n')
+        assert read_csv(file)[column].astype(str).tolist() == [
+            text.replace(".10", ".1")
+        ]
+    for text in [*both, *bad[column]]:
+        file.write_text(f'{column},created_at,market,price\n"{text}",2022-07-12,A,1\n')
+        with pytest.raises(UnexpectedAnswer) as caught:
+            read_csv(file)
+        assert caught.value.field == f"a.csv, line 2, {column}"
+
+
 @pytest.mark.parametrize("style", ["float_format", "text", "plain"])
 def test_amounts_that_went_through_floats_are_no_exact_ones(tmp_path, trades, style):
     """Whole amounts and very large ones show it: `to_csv` writes neither a point nor an exponent there."""
