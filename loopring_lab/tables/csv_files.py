@@ -257,8 +257,9 @@ def refuse_other_tokens(
 
     Prices are looked up by tokens: those of a swapped pair would be taken for those of another market.
     """
-    pairs = frame[["market", *TOKENS]].drop_duplicates()
-    for name in TOKENS:
+    names = [name for name in TOKENS if name in frame]
+    pairs = frame[["market", *names]].drop_duplicates().astype(TEXT)
+    for name in names:
         named = pairs.dropna(subset=["market", name])
         known = named.drop_duplicates("market").set_index("market")[name].to_dict()
         if markets is not None:

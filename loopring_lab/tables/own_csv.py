@@ -18,11 +18,13 @@ from loopring_lab.redaction import hide_addresses
 from loopring_lab.tables.csv_files import (
     DIGITS,
     TEXT_TIME,
+    TOKENS,
     WHOLE,
     CsvFile,
     read_digits,
     read_milliseconds,
     read_whole,
+    refuse_other_tokens,
 )
 from loopring_lab.tables.listings import TEXT, check_frame, to_utc
 
@@ -55,7 +57,8 @@ def read_csv(
     Raises
     ------
     UnexpectedAnswer
-        The file is not such a CSV file; names file, line and column.
+        The file is not such a CSV file, or a market has other tokens than in `markets` or on a line before;
+        names file, line and column.
     LabError
         `tokens` or `markets` is not valid.
 
@@ -73,7 +76,7 @@ def read_csv(
     if tokens is not None:
         check_frame("tokens", tokens, {"token_id", "decimals"})
     if markets is not None:
-        check_frame("markets", markets, {"base_token_id", "quote_token_id"})
+        check_frame("markets", markets, {*TOKENS})
     saved = CsvFile(given_path(file), list(TRADES), keep_spaces=True)
     own = _own_columns(saved)
     data: list[pd.Series] = []
@@ -89,6 +92,7 @@ def read_csv(
         axis="columns",
         keys=saved.names[1:] if has_index else saved.names,
     )
+    refuse_other_tokens(saved, frame, markets)
     if has_index:
         index = pd.Index(data[0]).rename(None)
         is_counted = len(index) == 0 or index.equals(pd.RangeIndex(len(index)))

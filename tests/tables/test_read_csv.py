@@ -65,6 +65,22 @@ def test_without_a_listing_the_categories_are_those_that_occur(tmp_path, trades)
     assert found["side"].cat.categories.tolist() == ["BUY", "SELL"]
 
 
+@pytest.mark.parametrize("listed", [True, False])
+def test_a_market_has_the_tokens_of_its_listing_and_the_same_in_each_row(
+    tmp_path, listed
+):
+    made = read(page([row(), row(id="2", side="BUY")])).set_index("trade_id")
+    swapped = made.assign(base="ETH", quote="LRC")
+    file = tmp_path / "a.csv"
+    (swapped if listed else pd.concat([made, swapped])).to_csv(file)
+    with pytest.raises(UnexpectedAnswer) as caught:
+        read_csv(file, tokens(), markets() if listed else None)
+    assert caught.value.field == f"a.csv, line {2 if listed else 4}, base"
+    assert "expected LRC, the base token of LRC-ETH, got 'ETH'" in str(caught.value)
+    made[["created_at", "market", "price", "quote"]].to_csv(file)
+    assert read_csv(file, tokens(), markets())["quote"].tolist() == ["ETH", "ETH"]
+
+
 HEAD = "created_at,market,price,side,size,trade_id,fee_bps\n"
 GOOD = "2022-07-12 15:07:39.610000+00:00,LRC-ETH,0.1,BUY,1,7,10.0\n"
 
