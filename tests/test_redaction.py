@@ -61,6 +61,14 @@ REFUSED: dict[str, Callable[[], object]] = {
     "request signed by a secret that is no hex": lambda: protocol.sign_request(
         f"{NUMBER:x} ", MESSAGE
     ),
+    "key of another secret in hex": lambda: protocol.L2Key(
+        f"{NUMBER:#066x}", *protocol.public_key(7)
+    ),
+    "key of a secret in bytes": lambda: protocol.L2Key(
+        NUMBER.to_bytes(32, "little"),  # type: ignore[arg-type]
+        KEY.x,
+        KEY.y,
+    ),
 }
 
 
@@ -74,6 +82,7 @@ def test_no_refusal_shows_what_was_refused(call):
 CALCULATIONS: dict[str, Callable[[], object]] = {
     "l2_key": lambda: protocol.l2_key(SIGNATURE),
     "public_key": lambda: protocol.public_key(NUMBER),
+    "L2Key": lambda: protocol.L2Key(f"{NUMBER:x}", KEY.x, KEY.y),
     "sign_request": lambda: protocol.sign_request(f"{NUMBER:x}", MESSAGE),
 }
 STEPS = [("add", 0), ("to_affine", 0), ("multiply_base", 0)]

@@ -32,19 +32,25 @@ _LEAST_V = {"0 or 1": 0, "27 or 28": 27}
 _SIGN_BIT = 255
 
 
-@dataclass(frozen=True, slots=True, repr=False)
+@dataclass(frozen=True, slots=True, repr=False, init=False)
 class L2Key:
     """A key pair of the exchange; the secret is never shown.
 
     Parameters
     ----------
-    secret : int
-        L2 secret, kept as a hidden integer: ``int(key.secret)`` is the number.
-    x, y : int
-        Public key.
+    secret : int or str
+        L2 secret, as for :func:`public_key`, kept as a hidden integer: ``int(key.secret)`` is the number.
+    x, y : int or str
+        Public key, that of the secret; text is hex. They are kept as numbers.
     v : str
         How the wallet wrote v in the signature that made the key: ``"27 or 28"`` or ``"0 or 1"``, each of which
         gives another key; empty where it is not known.
+
+    Raises
+    ------
+    ProtocolError
+        The secret is out of range or not hex, or the public key is another one's. The message does not show the
+        secret.
 
     Examples
     --------
@@ -57,8 +63,20 @@ class L2Key:
     y: int
     v: str = field(default="", compare=False)
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "secret", Secret(self.secret))
+    # Written out, as the frame of the one that dataclasses write would hold the secret in the clear.
+    def __init__(
+        self, secret: int | str, x: int | str, y: int | str, v: str = ""
+    ) -> None:
+        secret = hide(secret)
+        point = parse_coordinate("publicKey.x", x), parse_coordinate("publicKey.y", y)
+        if public_key(secret) != point:
+            problem = "is not that of the secret"
+            hint = "Derive it with public_key()."
+            raise ProtocolError("publicKey", problem, hint=hint)
+        object.__setattr__(self, "secret", parse_l2_secret(secret))
+        object.__setattr__(self, "x", point[0])
+        object.__setattr__(self, "y", point[1])
+        object.__setattr__(self, "v", v)
 
     @also_unfinished
     def __repr__(self) -> str:

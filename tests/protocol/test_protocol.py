@@ -506,7 +506,10 @@ NO_SECRET = [
     True,
     None,
     1.5,
+    b"\1" + bytes(31),
 ]
+# PROTOCOL.md: the public key of 1 is the base point.
+BASE = protocol_vectors.BASE
 WRONG: list[tuple[Callable[[Any], object], str, list[Any]]] = [
     (
         lambda value: protocol.key_seed(value, 0),
@@ -547,11 +550,26 @@ WRONG: list[tuple[Callable[[Any], object], str, list[Any]]] = [
     ),
     (protocol.public_key, "secret", NO_SECRET),
     (lambda value: protocol.sign_request(value, "GET&a&b"), "secret", NO_SECRET),
+    (lambda value: protocol.L2Key(value, *BASE), "secret", NO_SECRET),
+    (
+        lambda value: protocol.L2Key(1, *value),
+        "publicKey",
+        [(0, 1), (1, 1), BASE[::-1], protocol.public_key(2)],
+    ),
+    (lambda value: protocol.L2Key(1, value, 1), "publicKey.x", NO_COORDINATE),
     (wallet("factory"), "walletFactory", ["0x12"]),
     (wallet("owner"), "walletOwner", ["x"]),
     (wallet("salt"), "walletSalt", [2**256]),
     (wallet("init_code_hash"), "initCodeHash", [INIT_CODE_HASH[:-2]]),
 ]
+
+
+def test_a_key_is_made_of_numbers_however_they_are_written():
+    secret = 2**200 + 7
+    x, y = protocol.public_key(secret)
+    key = protocol.L2Key(secret, x, y)
+    assert protocol.L2Key(f"{secret:x}", f"{x:#066x}", f"{y:x}") == key
+    assert (int(key.secret), key.x, key.y) == (secret, x, y)
 
 
 @pytest.mark.parametrize(("call", "field", "values"), WRONG)
