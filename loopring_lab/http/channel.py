@@ -206,7 +206,8 @@ class Channel:
         self, response: requests.Response, request: Request, end: float
     ) -> Outcome:
         if response.is_redirect:
-            return failures.redirected(response.headers["Location"], request)
+            place = response.headers["Location"]
+            return failures.redirected(place, response.status_code, request)
         if response.status_code == PROXY_ASKS_WHO:
             return failures.unusable_proxy(request)
         body = _read_body(response, request, end)

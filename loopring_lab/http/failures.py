@@ -31,6 +31,9 @@ CERTIFICATE_SETTINGS = (
     "Check the environment variables REQUESTS_CA_BUNDLE and CURL_CA_BUNDLE."
 )
 
+# Statuses of HTTP that have the same request sent elsewhere.
+UNTAKEN_STATUSES = (307, 308)
+
 
 class Outcome(NamedTuple):
     """The result of one exchange: a body, or an error and whether another attempt may help."""
@@ -101,12 +104,14 @@ def unusable_proxy(request: Request) -> Outcome:
     return Outcome(error=request.error(problem, PROXY_SETTINGS, RelayerUnreachable))
 
 
-def redirected(location: str, request: Request) -> Outcome:
+def redirected(location: str, status: int, request: Request) -> Outcome:
     """Return where the server redirects to: without the query, which may repeat what was asked."""
     place = request.auth.redactor(location.partition("?")[0].encode(errors="replace"))
     named = printable(place.decode(errors="replace"), 200)
     problem = f"The {request.server.kind} redirects to {named}, which is not followed."
-    return Outcome(error=request.error(problem))
+    # A server that has not acted asks for the same request elsewhere; other redirects may lead to its outcome.
+    was_taken = status not in UNTAKEN_STATUSES
+    return Outcome(error=request.error(problem, maybe_received=was_taken))
 
 
 def _is_unconnected(error: Exception) -> bool:

@@ -52,7 +52,7 @@ from loopring_lab.sources.client import (
     update_fees,
     wallet_of_owner,
 )
-from loopring_lab.sources.records import PROCESSED, Submission
+from loopring_lab.sources.records import PROCESSING, Submission
 
 __all__ = ["Counterfactual", "KeyUpdate", "Receipt", "Signer"]
 
@@ -381,10 +381,10 @@ class KeyUpdate:
         Raises
         ------
         KeyUpdateError
-            A signature is missing or not as it should be, or no answer arrived, so that it may or may not have
-            been accepted.
+            A signature is missing or not as it should be, or no usable answer arrived, so that it may or may not
+            have been accepted.
         UnexpectedAnswer
-            The answer is not as documented, so that it may or may not have been accepted.
+            The answer is about another account or token, so that it may or may not have been accepted.
         RelayerError
             The relayer refuses.
         TransportError
@@ -429,21 +429,15 @@ class KeyUpdate:
                 # Only where the relayer may have it already is it sent again, also where a later attempt did not
                 # arrive; a refusal stands.
                 is_unheard = isinstance(error, TransportError | RateLimited)
+                is_stale = isinstance(error, RelayerError) and error.code == STALE_NONCE
                 if error.maybe_received or (self._lost and is_unheard):
                     self._lost.append(str(error))
-                elif self._lost and self._is_processed(error):
-                    return Submission(PROCESSED)
+                elif self._lost and is_stale:
+                    # The nonce was taken meanwhile, by an earlier attempt or by another update: the account tells.
+                    return Submission(PROCESSING)
                 else:
                     raise
         raise KeyUpdateError(
-            f"Update of account {self._update.account_id}: sent {ATTEMPTS} times without an answer, so it "
-            f"may have been accepted. Last error: {self._lost[-1]} Call submit() again: it acts only once."
-        )
-
-    def _is_processed(self, error: RelayerError | TransportError) -> bool:
-        """Return whether a stale nonce means that this update was processed before it was sent again."""
-        # An earlier attempt raised the nonce, so this one is refused: the new key shows that it was ours.
-        stale = isinstance(error, RelayerError) and error.code == STALE_NONCE
-        return stale and self._client.account(self._update.account_id).has_key(
-            self.l2_key
+            f"Update of account {self._update.account_id}: sent {ATTEMPTS} times without a usable answer, so "
+            f"it may have been accepted. Last error: {self._lost[-1]} Call submit() again: it acts only once."
         )

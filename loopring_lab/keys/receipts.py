@@ -58,8 +58,8 @@ class Receipt:
     account_id : int
         Account whose key is updated.
     hash : str or None
-        The relayer's id of the update, 0x hex; None if an answer was lost and the update turned out to be processed
-        already when it was sent again.
+        The relayer's id of the update, 0x hex; None if an answer was lost and the nonce turned out to be taken already
+        when the update was sent again: `wait` asks the account by which update.
     is_idempotent : bool
         Whether the relayer already had the same request.
     reason : str or None

@@ -21,6 +21,8 @@ from loopring_lab.errors import (
     NotAuthorized,
     RateLimited,
     RelayerError,
+    TransportError,
+    UnexpectedAnswer,
 )
 from loopring_lab.http.transport import Params, Transport
 from loopring_lab.interactive import completion
@@ -656,8 +658,9 @@ class Client:
         ------
         RelayerError
             The relayer refuses.
-        TransportError, UnexpectedAnswer
-            No usable answer arrived: the update may have been accepted all the same.
+        TransportError
+            No usable answer arrived; ``maybe_received`` tells whether the update may have been accepted all the same,
+            as after an answer that is not as documented.
 
         Examples
         --------
@@ -679,13 +682,21 @@ class Client:
         del body
         signature = hidden.get("ecdsaSignature") or ""
         seed = hidden.get("keySeed")
-        answer = self._transport.post(
-            "/account",
-            records.encode_update(hidden),
-            signature=signature,
-            key_seed=seed if isinstance(seed, SecretText) else None,
-        )
-        return records.read_submission(answer)
+        try:
+            answer = self._transport.post(
+                "/account",
+                records.encode_update(hidden),
+                signature=signature,
+                key_seed=seed if isinstance(seed, SecretText) else None,
+            )
+            return records.read_submission(answer)
+        except UnexpectedAnswer as error:
+            # It is no refusal: whatever the answer became on its way, the relayer may have given one.
+            raise TransportError(
+                f"{error.field}: expected {error.expected}, got {error.got}. The update may have been accepted all "
+                "the same. Read the account: its nonce rises once the update is processed.",
+                maybe_received=True,
+            ) from error
 
     def update_status(self, account_id: int, update_hash: str) -> Submission | None:
         """Ask for the status of a key update; `account` shows most of it without an API key.

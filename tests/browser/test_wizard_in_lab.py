@@ -214,7 +214,7 @@ def test_every_way_ends_in_one_update(notebook, proxy, relayer, manner, trouble)
     hand.take("submit")
     hand.says("The update may have been sent, so it cannot be cancelled")
     if trouble != "slow":
-        hand.says("sent 3 times without an answer")
+        hand.says("sent 3 times without a usable answer")
     if manner == "reload":
         hand.reload()
         hand.run_cell_again()

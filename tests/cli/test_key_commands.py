@@ -203,7 +203,7 @@ def test_after_lost_answers_the_next_command_is_named(relayer, key, program, cap
         options = ["--signer-command", command, "--yes"]
         assert key("update", ACCOUNT, *options, at=server.base_url) == 2
     told = capsys.readouterr().err
-    assert "sent 3 times without an answer, so it may have been accepted" in told
+    assert "sent 3 times without a usable answer, so it may have been accepted" in told
     assert told.endswith(
         "See loopring-lab key show; if the nonce stays the same, run this command again: only one update acts.\n"
     )

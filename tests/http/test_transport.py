@@ -415,6 +415,7 @@ def test_the_log_has_neither_key_nor_query(caplog):
         (Answer(400, b'{"code": 114002, "msg": "fee too low"}'), False),
         (Answer(429, b'{"code": 100000, "msg": "slow down"}'), False),
         (Answer(307, headers={"Location": "/elsewhere"}), False),
+        (Answer(303, headers={"Location": "/elsewhere"}), True),
     ],
 )
 def test_an_error_says_whether_the_relayer_may_have_acted(answer, maybe_received):

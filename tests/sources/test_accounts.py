@@ -11,7 +11,7 @@ from support.key_update_setup import ACCOUNT, KeyUpdateSetup, key_update_setup
 from support.scripted_server import Answer, repeating
 
 from loopring_lab import protocol
-from loopring_lab.errors import LabError, RelayerError, UnexpectedAnswer
+from loopring_lab.errors import LabError, RelayerError, TransportError, UnexpectedAnswer
 from loopring_lab.redaction import SecretText
 
 KEY = protocol.L2Key(7, *protocol.public_key(7))
@@ -167,6 +167,17 @@ def test_an_update_that_is_no_mapping_is_refused_and_not_shown(body):
     with pytest.raises(LabError, match=r"Give KeyUpdate\.body\(\)") as caught:
         client_at("https://host").update_account(body)
     assert "secret" not in str(caught.value)
+
+
+@pytest.mark.parametrize("answer", [{}, [], "ok", {"hash": "0x1", "status": "done"}])
+def test_an_update_without_a_usable_answer_may_have_been_accepted(answer):
+    body = {"keySeed": "ü", "ecdsaSignature": "0x1b02"}
+    with (
+        answering(answer) as server,
+        pytest.raises(TransportError, match="may have been accepted") as caught,
+    ):
+        client_at(server.base_url).update_account(body)
+    assert caught.value.maybe_received
 
 
 def test_an_update_travels_as_json_with_its_signature_and_no_api_key():
