@@ -174,7 +174,8 @@ class Receipt:
         Raises
         ------
         KeyUpdateError
-            The update failed, with the relayer's reason, or is still pending after `timeout`.
+            The update failed, with the relayer's reason, or is still pending, or not shown by the account, after
+            `timeout`.
         RelayerError, TransportError, UnexpectedAnswer
             The relayer refuses, cannot be reached, or gives an unexpected answer.
 
@@ -189,8 +190,9 @@ class Receipt:
         """
         # 0 asks once; None is no number, and would otherwise count as one.
         seconds = 0.0 if timeout == 0 else check_number("timeout", timeout, "seconds")
+        deadline = time.monotonic() + seconds
         self._follow(seconds, progress)
-        return self._updated_account()
+        return self._updated_account(deadline - time.monotonic())
 
     def _follow(self, timeout: float, progress: bool | None) -> None:
         with bar(
@@ -203,20 +205,27 @@ class Receipt:
                     steps = {RECEIVED: 0, PROCESSING: 1}.get(status, 2)
                     progress_bar.update(steps - progress_bar.n)
 
-    def _updated_account(self) -> Account:
-        """Return the account after the update, or raise the reason why it does not have the new key."""
+    def _updated_account(self, timeout: float) -> Account:
+        """Return the account once it has the new key, or raise the reason why it does not."""
         if self.status == FAILED:
             raise KeyUpdateError(
                 f"Update of account {self.account_id} failed: {self.reason or _NO_REASON}. "
                 "Check client.account(), and prepare a new update."
             )
-        account = self._client.account(self.account_id)
-        if not account.has_key(self._key):
-            raise KeyUpdateError(
-                f"Update of account {self.account_id}: processed, but the account has another key by now "
-                f"(nonce {account.nonce}). Check client.account(), and prepare a new update if needed."
-            )
-        return account
+        for _ in _looks(timeout):
+            account = self._client.account(self.account_id)
+            if account.has_key(self._key):
+                return account
+            # Until the nonce has risen, the relayer shows the account as it was before the update.
+            if account.nonce > self._update.nonce:
+                raise KeyUpdateError(
+                    f"Update of account {self.account_id}: processed, but the account has another key by now "
+                    f"(nonce {account.nonce}). Check client.account(), and prepare a new update if needed."
+                )
+        raise KeyUpdateError(
+            f"Update of account {self.account_id}: processed, but the account does not show it yet. It is "
+            "a matter of time: call wait() again, or check client.account()."
+        )
 
     def _refresh(self) -> None:
         """Update the status from the relayer's list of updates, or else from the account."""
@@ -265,15 +274,22 @@ def poll_until_final(
     receipt: Receipt, timeout: float = math.inf, longest_pause: float = LONGEST_PAUSE
 ) -> Iterator[str]:
     """Poll an update at growing intervals until it is processed or has failed; yield each status."""
-    deadline = time.monotonic() + timeout
-    pause = FIRST_PAUSE
-    while True:
+    for _ in _looks(timeout, longest_pause):
         yield receipt.poll()
         if receipt.status in FINAL_STATES:
             return
+    raise _still_pending(receipt, timeout)
+
+
+def _looks(timeout: float, longest_pause: float = LONGEST_PAUSE) -> Iterator[None]:
+    """Give the turn to each look at an update, at growing intervals, until the time is over."""
+    deadline = time.monotonic() + timeout
+    pause = FIRST_PAUSE
+    while True:
+        yield
         remaining = deadline - time.monotonic()
         if remaining <= 0:
-            raise _still_pending(receipt, timeout)
+            return
         time.sleep(min(pause, remaining))
         pause = min(longest_pause, pause * 1.5)
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from loopring_lab.errors import KeyUpdateError, LabError, RelayerError, TransportError
+from loopring_lab.http.addresses import DAY
 from loopring_lab.interactive.preview import Sheet
 from loopring_lab.keys import KeyUpdate, Receipt, Signer
 from loopring_lab.keys.deployments import Trust
@@ -417,7 +418,8 @@ class KeyUpdateFlow:
                 if status not in FINAL_STATES:
                     report(UPDATE_STATES.index(status), 2)
             try:
-                return receipt.wait(progress=False)
+                # An account that does not show the update yet is no failure, so it is asked for as long as it takes.
+                return receipt.wait(timeout=DAY, progress=False)
             except KeyUpdateError:
                 self.held.failed = True
                 raise

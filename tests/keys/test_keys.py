@@ -248,6 +248,32 @@ def test_an_update_that_another_one_followed_is_not_taken_for_the_current(
     assert receipts[1].wait().nonce == 3
 
 
+@pytest.mark.parametrize("lag", [2, 1000])
+def test_an_account_that_lags_behind_its_update_is_asked_again(setup, lag):
+    receipt = setup.prepare().submit()
+    before = setup.client.account(ACCOUNT)
+    setup.finish()
+    asked = []
+    ask = setup.client.account
+
+    def lagging(account_id: int) -> Any:
+        asked.append(account_id)
+        return before if len(asked) <= lag else ask(account_id)
+
+    setup.client.account = lagging  # type: ignore[method-assign]
+    assert receipt.poll() == "processed"
+    if lag < 1000:
+        assert receipt.wait().nonce == before.nonce + 1
+        return
+    with pytest.raises(
+        KeyUpdateError,
+        match=r"processed, but the account does not show it yet\. .*call wait\(\) again",
+    ):
+        receipt.wait(timeout=0.1)
+    setup.client.account = ask  # type: ignore[method-assign]
+    assert receipt.wait(timeout=0).nonce == before.nonce + 1
+
+
 def test_an_update_that_takes_too_long_is_not_given_up(setup):
     receipt = setup.prepare().submit()
     with pytest.raises(
