@@ -44,6 +44,7 @@ IN_TERMINAL = {
         "A command cannot vouch for it: if you know its values from elsewhere, use lab.KeyUpdate in Python"
     ),
     r"\bmax_fee=": "--max-fee ",
+    r"raise max_fee": "raise --max-fee",
     r"\bfee_token=": "--fee-token ",
     r"\bvalid_for=": "--valid-for ",
 }

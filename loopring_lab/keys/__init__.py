@@ -174,10 +174,11 @@ class KeyUpdate:
         ------
         KeyUpdateError
             The signer is unusable or not the owner's; the exchange or the token is not known, or not as the
-            relayer claims; the fee exceeds the ceiling, or the account cannot pay it; the token does not pay fees;
+            relayer claims; the fee exceeds `max_fee` or the ceiling, or the account cannot pay it; the token does not
+            pay fees;
             the owner is a deployed contract; or `valid_for`, `counterfactual` or `trust` is not usable.
         ProtocolError, AmountError
-            A field is out of range.
+            A field is out of range, such as a deadline that has passed.
         RelayerError, TransportError, UnexpectedAnswer
             The relayer refuses, cannot be reached, or gives an unexpected answer.
 

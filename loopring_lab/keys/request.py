@@ -133,8 +133,8 @@ class FeeOffer:
     balance: int | None
 
     def check(self) -> None:
-        """Refuse to offer more than is allowed, and what the account cannot pay."""
-        if self.allowed is None or self.offered > self.allowed:
+        """Refuse to offer more than is allowed or less than is asked for, and what the account cannot pay."""
+        if self.allowed is None or self.demand > self.allowed:
             raise self._too_much()
         if self.balance is not None and self.balance < self.demand:
             symbol = self.token.symbol
@@ -149,7 +149,8 @@ class FeeOffer:
         units = demand.partition(" ")[0].replace(",", "")
         ceiling = "no ceiling is known"
         if allowed is not None:
-            ceiling = f"the ceiling is {self.token.text(allowed)}"
+            name = "the ceiling" if self.offered == self.demand else "what you allow"
+            ceiling = f"{name} is {self.token.text(allowed)}"
         return KeyUpdateError(
             f"The relayer asks for {demand} for a key update ({self.demand} smallest units); {ceiling}. "
             f"If you mean to pay that, write max_fee={units!r}."
@@ -349,10 +350,11 @@ def parse_valid_until(valid_for: Lifetime) -> int:
                 f"'30d' (units: {', '.join(_TIME_UNITS)}), a timedelta or a datetime."
             )
         valid_until = int(time.time() + duration.total_seconds())
-    if not 0 <= valid_until <= _LAST_SECOND:
+    # An update is processed only before its deadline.
+    if not time.time() < valid_until <= _LAST_SECOND:
         last = datetime.fromtimestamp(_LAST_SECOND, UTC)
-        problem = f"expected a deadline from 1970 to {last:%Y-%m-%d %H:%M:%S} UTC, got valid_for={shown(valid_for)}"
-        hint = "Give a shorter time, such as '30d', or a deadline in between."
+        problem = f"expected a deadline from now to {last:%Y-%m-%d %H:%M:%S} UTC, got valid_for={shown(valid_for)}"
+        hint = "Give a time such as '30d', or a deadline in between."
         raise ProtocolError("validUntil", problem, hint=hint)
     return valid_until
 

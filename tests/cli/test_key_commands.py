@@ -169,6 +169,23 @@ def test_refusals_are_those_of_the_walkthrough(
     assert client_of(relayer).account(account).nonce == 1
 
 
+def test_a_fee_that_rose_on_the_way_is_raised_by_the_option(
+    relayer, key, program, capsys
+):
+    body = b'{"resultInfo": {"code": 114002, "message": "fee too low"}}'
+
+    def dearer(number, request):
+        if request.method == "POST":
+            return Answer(400, body)
+        return passed_on(relayer.base_url, request)
+
+    command = program(ACCOUNT)
+    with scripted(dearer) as server:
+        options = ["--signer-command", command, "--yes"]
+        assert key("update", ACCOUNT, *options, at=server.base_url) == 2
+    assert "raise --max-fee" in capsys.readouterr().err
+
+
 # A call, an argument or a name of Python; a wallet's method is none.
 PYTHON = re.compile(r"\w\(|(?<!personal)_\w|\b[a-z]+=")
 
@@ -180,6 +197,10 @@ PYTHON = re.compile(r"\w\(|(?<!personal)_\w|\b[a-z]+=")
         (["--valid-for", "90000d"], "--valid-for is too long"),
         (["--fee-token", "DOGE"], "--fee-token 'DOGE': pays no fees"),
         (["--max-fee", "-1"], "got --max-fee '-1'"),
+        (
+            ["--max-fee", "0"],
+            "what you allow is 0 ETH. If you mean to pay that, write --max-fee '0.000019'",
+        ),
         (["--signer-command", "echo 0x1234"], "Sign exactly what is shown"),
     ],
 )

@@ -271,8 +271,8 @@ def test_what_the_caller_states_is_signed_and_shown_as_such(setup):
     setup.claim(**MAINNET)
     setup.lie(TOKENS_PATH, token("ETH", decimals=6, tokenId=0))
     stated = {**UNKNOWN, "tokens": {"ETH": {"id": 0, "decimals": 6}}}
-    update = setup.prepare(signer=setup.signer(), trust=stated, max_fee="0.5")
-    assert signed(update) == (*UNKNOWN.values(), 0, 500_000)
+    update = setup.prepare(signer=setup.signer(), trust=stated, max_fee="19000000.5")
+    assert signed(update) == (*UNKNOWN.values(), 0, 19_000_000_500_000)
     assert repr(update.preview()).count("Vouched for by the caller (trust=)") == 2
     assert "Vouched for by the caller (trust=)" in update.preview()._repr_html_()
     assert "loopring_lab" not in repr(update.preview())

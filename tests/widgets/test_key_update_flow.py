@@ -652,7 +652,7 @@ def test_a_refused_entry_stands_and_blocks_until_it_is_corrected(
     for _ in range(2):
         assert page.problem.startswith(problem)
         assert page.control(label).value == entry
-        page.enter("Max fee", "0.001").press("Continue")
+        page.enter("Max fee", "1").press("Continue")
         assert wizard.step == "account"
     # Also to what is in force all the while.
     assert page.enter(label, str(corrected)).problem == ""
