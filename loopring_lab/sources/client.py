@@ -30,6 +30,7 @@ from loopring_lab.origin import Source
 from loopring_lab.progress import Watching, track
 from loopring_lab.protocol import key_seed
 from loopring_lab.protocol.eddsa import L2Key, request_message, sign_request
+from loopring_lab.protocol.fields import parse_address
 from loopring_lab.redaction import SecretText, hide
 from loopring_lab.sources import paging, records
 from loopring_lab.sources.records import Account, Exchange, Submission, UpdateFee
@@ -91,7 +92,7 @@ def spendable(client: Client, account_id: int, token_id: int) -> int | None:
     """Ask what an account can spend of a token, in smallest units; None where the relayer does not say it."""
     query: Params = {"accountId": account_id, "tokens": token_id}
     body = _if_known(lambda: client._transport.get("/user/balances", query, keyed=True))
-    return None if body is None else records.read_balance(body, token_id)
+    return None if body is None else records.read_balance(body, account_id, token_id)
 
 
 def _if_known(ask: Callable[[], bytes]) -> bytes | None:
@@ -473,7 +474,7 @@ class Client:
         Raises
         ------
         LabError
-            Neither or both of the arguments are given.
+            Neither or both of the arguments are given, or one is not valid.
 
         Examples
         --------
@@ -484,13 +485,15 @@ class Client:
             raise LabError(
                 "Give the account's account_id=, or its owner=, but not both."
             )
-        asked = None
-        query: Params = {"owner": owner or ""}
-        if not owner:
-            asked = parse_account_id(account_id)
-            query = {"accountId": asked}
+        query: Params
+        if owner is None:
+            account_id = parse_account_id(account_id)
+            query = {"accountId": account_id}
+        else:
+            owner = parse_address("owner", owner)
+            query = {"owner": owner}
         answer = self._transport.get("/account", query)
-        account = records.read_account(answer, asked)
+        account = records.read_account(answer, account_id, owner)
         # The account is kept for `api_key`, which knows a key and not whose it is.
         self._accounts_by_key[account.x, account.y] = account.account_id
         return account

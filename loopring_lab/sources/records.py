@@ -185,23 +185,24 @@ def read_listed_update(body: bytes, update_hash: str) -> Submission | None:
     return None
 
 
-def read_account(body: bytes, asked: str | int | None = None) -> Account:
+def read_account(
+    body: bytes, account_id: int | None = None, owner: str | None = None
+) -> Account:
     """Read an account, refusing another than the one asked for."""
     answer = _json_object(body, "account")
-    account_id = _integer(answer, "accountId")
-    if asked not in (None, account_id):
-        raise UnexpectedAnswer(
-            "accountId",
-            expected=f"the account asked for, {asked}",
-            got=account_id,
-            hint=_HINT,
-        )
+    found = _integer(answer, "accountId")
+    found_owner: str = _field(answer, "owner", str)
+    if account_id is not None:
+        _refuse_another("accountId", account_id, found)
+    # Upper case in an address is a checksum and no part of it (EIP-55).
+    if owner is not None and found_owner.lower() != owner.lower():
+        _refuse_another("owner", owner, found_owner)
     key = answer.get("publicKey")
     if not isinstance(key, dict):  # of an account that has none yet
         key = {}
     return Account(
-        account_id=account_id,
-        owner=_field(answer, "owner", str),
+        account_id=found,
+        owner=found_owner,
         frozen=_field(answer, "frozen", bool),
         x=_padded_hex(key.get("x")),
         y=_padded_hex(key.get("y")),
@@ -238,7 +239,7 @@ def read_is_contract(body: bytes) -> bool:
     return isinstance(wallet, dict) and wallet.get("isContract") is True
 
 
-def read_balance(body: bytes, token_id: int) -> int:
+def read_balance(body: bytes, account_id: int, token_id: int) -> int:
     """Read what an account can spend of a token, in smallest units; a token that is not listed is one it lacks."""
     listed = parse_json(body, "balances", size=MAX_ANSWER, hint=_HINT)
     if not isinstance(listed, list):
@@ -246,10 +247,15 @@ def read_balance(body: bytes, token_id: int) -> int:
     for balance in listed:
         if not isinstance(balance, dict):
             _refuse("balances", "objects", balance)
+        _refuse_another("accountId", account_id, _integer(balance, "accountId"))
         if _integer(balance, "tokenId") == token_id:
-            return _smallest_units(balance, "total") - _smallest_units(
-                balance, "locked"
-            )
+            total = _smallest_units(balance, "total")
+            locked = _smallest_units(balance, "locked")
+            if locked > total:
+                raise UnexpectedAnswer(
+                    "locked", expected=f"at most {total}", got=locked, hint=_HINT
+                )
+            return total - locked
     return 0
 
 
@@ -462,6 +468,12 @@ def _integer_or_none(answer: dict[str, Any], name: str) -> int | None:
     if answer.get(name) is None:  # older relayers leave it out
         return None
     return _integer(answer, name)
+
+
+def _refuse_another(name: str, asked: object, answered: object) -> None:
+    if answered != asked:
+        expected = f"the account asked for, {asked}"
+        raise UnexpectedAnswer(name, expected=expected, got=answered, hint=_HINT)
 
 
 def _refuse(name: str, expected: str, value: object) -> NoReturn:

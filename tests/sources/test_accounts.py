@@ -11,8 +11,15 @@ from support.key_update_setup import ACCOUNT, KeyUpdateSetup, key_update_setup
 from support.scripted_server import Answer, repeating
 
 from loopring_lab import protocol
-from loopring_lab.errors import LabError, RelayerError, TransportError, UnexpectedAnswer
+from loopring_lab.errors import (
+    LabError,
+    ProtocolError,
+    RelayerError,
+    TransportError,
+    UnexpectedAnswer,
+)
 from loopring_lab.redaction import SecretText
+from loopring_lab.sources.client import spendable
 
 KEY = protocol.L2Key(7, *protocol.public_key(7))
 ANSWER = {
@@ -51,6 +58,55 @@ def test_an_account_is_found_by_its_number_and_by_its_owner(setup):
             setup.client.account(**unknown)  # type: ignore[arg-type]
         # RELAYER.md, codes of accounts.
         assert refused.value.code == code
+
+
+def test_an_answer_about_another_account_is_refused_however_it_was_asked_for():
+    owner = str(ANSWER["owner"])
+    other = "0x" + "12" * 20
+    for asked, answered in (
+        ({"account_id": 8}, "expected the account asked for, 8, got 7"),
+        ({"owner": other}, f"expected the account asked for, {other}, got {owner}"),
+    ):
+        with (
+            answering(ANSWER) as server,
+            pytest.raises(UnexpectedAnswer, match=answered),
+        ):
+            client_at(server.base_url).account(**asked)  # type: ignore[arg-type]
+    with answering(ANSWER | {"owner": owner.upper()}) as server:
+        assert client_at(server.base_url).account(owner=owner).account_id == 7
+
+
+@pytest.mark.parametrize("owner", ["", "0x12", "somebody", 7])
+def test_an_owner_is_an_address(setup, owner):
+    with pytest.raises(ProtocolError, match="owner: expected"):
+        setup.client.account(owner=owner)
+
+
+BALANCE = {"accountId": 7, "tokenId": 1, "total": "30", "locked": "10"}
+
+
+def test_what_can_be_spent_is_what_is_not_locked():
+    ether = BALANCE | {"tokenId": 0, "total": "5"}
+    with answering([ether | {"locked": "5"}, BALANCE]) as server:
+        client = client_at(server.base_url, api_key="one")
+        assert [spendable(client, 7, token) for token in (0, 1, 2)] == [0, 20, 0]
+
+
+@pytest.mark.parametrize(
+    ("balance", "told"),
+    [
+        ({"accountId": 8}, "accountId: expected the account asked for, 7, got 8"),
+        ({"accountId": None}, "accountId: expected a number"),
+        ({"total": "9"}, "locked: expected at most 9, got 10"),
+        ({"total": "-1"}, "total: expected smallest units"),
+    ],
+)
+def test_a_balance_that_cannot_be_the_accounts_is_refused(balance, told):
+    with (
+        answering([BALANCE | balance]) as server,
+        pytest.raises(UnexpectedAnswer, match=told),
+    ):
+        spendable(client_at(server.base_url, api_key="one"), 7, 1)
 
 
 @pytest.mark.parametrize("arguments", [{}, {"account_id": 7, "owner": "0x12"}])
