@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from loopring_lab.errors import KeyUpdateError, LabError
+from loopring_lab.errors import KeyUpdateError, LabError, visible
 from loopring_lab.interactive.preview import Sheet
 from loopring_lab.interactive.prose import worded
 from loopring_lab.redaction import SecretText, hide_pasted, shielded
@@ -64,7 +64,7 @@ def show_key(client: Client, account_id: int, ask: AskWallet | None) -> None:
     account = client.account(account_id)
     print(account_sheet(account))
     seed = client.current_key_seed(account)
-    print(f"Signed for the current key: {seed}")
+    print(visible(f"Signed for the current key: {seed}"))
     if ask is None:
         return
     # A wallet that is not deployed yet has an owner of its own, who signs for it.
@@ -118,7 +118,8 @@ def wallet(signer_command: str | None) -> AskWallet:
 
 def paste_signature(method: str, content: str, address: str) -> SecretText:
     """Show what is to be signed, and read the signature, which is not shown."""
-    print(f"Sign with {method}, as {address}:\n{content}", flush=True)
+    print(visible(f"Sign with {method}, as {address}:"))
+    print(visible(content), flush=True)
     if sys.stdin.isatty():
         return hide_pasted(  # type: ignore[no-any-return]
             click.prompt("Signature (not shown)", hide_input=True)

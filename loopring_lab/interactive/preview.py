@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from loopring_lab.bounded import also_unfinished
+from loopring_lab.errors import visible
 
 STYLE_SHEET = Path(__file__).parent / "table.css"
 # The style sheet is put in one line, because every table of a notebook carries it.
@@ -53,7 +54,8 @@ class Sheet:
             texts.append(f"  {line.field:{width}}  {line.value}")
             if line.meaning:
                 texts.append(f"  {'':{width}}  {line.meaning}")
-        return "\n".join([*texts, *self.notes])
+        # Values are the relayer's, such as the text of a key, and may hold what a terminal takes for commands.
+        return "\n".join(map(visible, [*texts, *self.notes]))
 
     def _repr_html_(self) -> str:
         rows = [

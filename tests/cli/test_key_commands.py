@@ -1,18 +1,21 @@
 """The commands about an account's key: shown, recovered and updated with a wallet that stays elsewhere."""
 
+import io
 import json
 import re
 import sys
 from collections.abc import Iterator
 
 import pytest
-from support.clients import client_of
+from support.clients import client_at, client_of
 from support.key_update_setup import personal_sign, sign_typed_data
 from support.optional import thorough
 from support.scripted_server import Answer, scripted
 from support.troubled import passed_on
 
 from loopring_lab import cli
+from loopring_lab.cli.keys import paste_signature, show_key
+from loopring_lab.errors import LabError
 from loopring_lab.relayer import Relayer, Settings, World
 
 ACCOUNT = 10083
@@ -138,6 +141,35 @@ def test_an_account_is_shown_without_a_signature(relayer, key, capsys):
     out = capsys.readouterr().out
     seed = client_of(relayer).current_key_seed(70_003)
     assert out.endswith(f"Signed for the current key: {seed}\n")
+
+
+def test_nothing_that_the_relayer_says_of_an_account_commands_a_terminal(
+    relayer, capsys, monkeypatch
+):
+    lies = {
+        "/api/v3/account?": {"keySeed": "a\x1b[2J\nb"},
+        "/api/v3/counterFactualInfo?": {
+            "walletFactory": "0x1",
+            "walletOwner": "\x1b]0;x\x07",
+            "walletSalt": "1",
+        },
+    }
+
+    def lying(number, request):
+        answer = passed_on(relayer.base_url, request)
+        for path, lie in lies.items():
+            if request.path.startswith(path):
+                told = json.loads(answer.body) | lie
+                return Answer(200, json.dumps(told).encode(), answer.headers)
+        return answer
+
+    monkeypatch.setattr(sys, "stdin", io.StringIO("0x1234\n"))
+    with scripted(lying) as server, pytest.raises(LabError):
+        show_key(client_at(server.base_url), 70_004, paste_signature)
+    said = capsys.readouterr().out
+    assert "a?[2J?b" in said
+    assert "as ?]0;x?:" in said
+    assert all(line.isprintable() for line in said.split("\n"))
 
 
 def test_what_is_not_confirmed_is_not_sent(relayer, key, program, capsys, monkeypatch):
