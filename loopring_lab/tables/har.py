@@ -10,6 +10,7 @@ from urllib.parse import parse_qs
 
 from loopring_lab.bounded import parse_integer, parse_json, printable
 from loopring_lab.errors import UnexpectedAnswer
+from loopring_lab.origin import Source
 from loopring_lab.tables import wire
 from loopring_lab.tables.rows import FILL_TYPES
 from loopring_lab.tables.wire import Page
@@ -67,7 +68,7 @@ def read_har(answer: Any, place: str) -> Har:
     pages: list[Page] = []
     listings = {}
     source = None
-    origins = set()
+    relayers = set()
     for number, entry in enumerate(entries):
         where = f"{place}.log.entries[{number}]"
         request = _member(entry, "request")
@@ -82,20 +83,19 @@ def read_har(answer: Any, place: str) -> Har:
         body = _body(entry, where, is_needed=endpoint == _TRADES)
         if body is None:
             continue
-        origin = _ORIGIN.match(url)
-        origins.add(origin[0].lower() if origin else "")
+        relayers.add(_relayer(url))
         source = _stated_source(entry) or source
         if endpoint == _TRADES:
             page = _requested(body, where, asked["query"] or "")
             pages += [page] if page else []
         else:
             listings[endpoint] = body
-    if len(origins) > 1:
+    if len(relayers) > 1:
         # Tokens and accounts of one exchange have the numbers of others on another.
         raise UnexpectedAnswer(
             place,
             expected="answers of one relayer",
-            got=printable(" and ".join(sorted(origins))),
+            got=printable(" and ".join(sorted(relayers))),
             hint="Save the requests to each of them in a file of its own.",
         )
     if not pages:
@@ -109,6 +109,15 @@ def read_har(answer: Any, place: str) -> Har:
     markets = listings.get(_MARKETS)
     listing = (tokens, markets) if tokens and markets else None
     return Har(pages, listing, source)
+
+
+def _relayer(url: str) -> str:
+    """Name the relayer of a request, however its address is written, without a user and a password."""
+    origin = _ORIGIN.match(url)
+    try:
+        return Source.at(origin[0]).name if origin else "a path"
+    except ValueError:  # of brackets, and of a port that is no number
+        return "an address that cannot be read"
 
 
 def _requested(body: str, where: str, query: str) -> Page | None:

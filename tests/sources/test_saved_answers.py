@@ -310,6 +310,22 @@ def test_a_har_file_without_trades_is_refused_by_its_place(saved, said):
     assert "secret" not in str(caught.value)
 
 
+def at(address: str) -> dict[str, Any]:
+    """Return a page of trades that was asked of a relayer."""
+    url = {"url": f"{address}/api/v3{asked()}"}
+    return entry(asked(), PAGE) | {"request": url}
+
+
+def test_a_relayer_in_a_har_file_is_known_by_its_host_without_a_password():
+    one = "https://user:s3cret-word@a.example"
+    read(har(at(one), at("HTTPS://A.example:443"), at("https://a.example")))
+    for other in ("https://b.example", f"{one}:8443", f"{one}:port"):
+        with pytest.raises(UnexpectedAnswer) as caught:
+            read(har(at(one), at(other)))
+        assert "answers of one relayer, got" in str(caught.value)
+        assert "s3cret" not in str(caught.value)
+
+
 @pytest.mark.parametrize("wrong", [{"fill_type": "amm"}, {"account_id": 3}])
 def test_an_argument_that_contradicts_the_request_is_refused(wrong, folder):
     saved = har(entry(asked(), PAGE))
