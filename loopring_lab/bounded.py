@@ -344,6 +344,9 @@ def _files_in(
         )
     except (FileNotFoundError, NotADirectoryError, ValueError):
         problem = "no such file or folder"
+        # Something is there all the same.
+        if path.exists():
+            problem = "a pipe or a device"
     except OSError as error:
         problem = f"cannot be read ({error.strerror})"
         hint = "Give another path."

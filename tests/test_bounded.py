@@ -1,11 +1,13 @@
 """Files that somebody gives: their paths are as written, and what is not text in UTF-8 is named."""
 
 import gzip
+import os
 from pathlib import Path
 
 import pytest
 
 import loopring_lab as lab
+from loopring_lab import bounded
 
 ODD = "a*b[c]{d,e} 50% it's $HOME"
 PRICES = "created_at,market,price\n2022-03-31T18:01Z,LRC-ETH,0.5\n"
@@ -83,3 +85,12 @@ def test_formats_given_by_mistake_are_named(tmp_path, data, name, packed):
         file.write_bytes(gzip.compress(data) if packed else data)
         with pytest.raises(lab.LabError, match=f"got {name}"):
             reader(file)
+
+
+def test_a_pipe_among_files_to_read_is_called_one(tmp_path):
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    missing = tmp_path / "none"
+    for path, problem in ((pipe, "a pipe or a device"), (missing, "no such file")):
+        with pytest.raises(lab.LabError, match=problem):
+            bounded.find_files(path, (".json",), "Give another.")
