@@ -76,8 +76,14 @@ def main(argv: Sequence[str] | None = None) -> int:
             file=sys.stderr,
         )
         return FAILED
-    except (LabError, OSError) as error:
+    except LabError as error:
         print(f"loopring-lab: {error}", file=sys.stderr)
+        return FAILED
+    except OSError as error:
+        said = str(error)
+        if error.filename is not None:
+            said = f"{error.filename}: cannot be used ({error.strerror}). Give another path."
+        print(f"loopring-lab: {visible(said)}", file=sys.stderr)
         return FAILED
     except click.Abort:
         print_how_to_resume(words.own)

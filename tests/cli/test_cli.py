@@ -227,6 +227,20 @@ def test_a_file_in_the_folders_place_is_refused(bundled, tmp_path, monkeypatch, 
     assert "is a file" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("words", [["lab"], ["new", "first-look"]])
+def test_a_path_that_the_system_refuses_is_named_with_what_to_do(
+    words, tmp_path, monkeypatch, capsys
+):
+    monkeypatch.setattr(cli, "_launcher", Launches)
+    monkeypatch.chdir(tmp_path)
+    Path("nowhere").symlink_to("no such folder")
+    target = {"lab": "nowhere", "new": "nowhere/my.ipynb"}[words[0]]
+    assert cli.main([*words, target]) == 2
+    assert capsys.readouterr().err == (
+        "loopring-lab: nowhere: cannot be used (File exists). Give another path.\n"
+    )
+
+
 @pytest.mark.thorough
 @pytest.mark.skipif(
     util.find_spec("jupyterlab") is None,
