@@ -758,7 +758,11 @@ def sync_blocks(
         print(f"loopring-lab: {error}", file=sys.stderr)
         print_blocks(store.report(), as_json)
         return INCOMPLETE
-    return print_blocks(store.report(), as_json)
+    report = store.report()
+    code = print_blocks(report, as_json)
+    is_part = from_block is not None or to_block is not None
+    # A part of the chain may have no block; the whole of it has some.
+    return DONE if is_part and report.empty else code
 
 
 @blocks.command("import")
@@ -797,7 +801,7 @@ def check_blocks(path: Path, as_json: bool) -> int:
     """Check what the blocks prove.
 
     Check that no block is missing and that all are as they were submitted. The exit code is 0 if all is well, 1 if
-    not.
+    not, also where nothing is held that could be checked.
     """
     from loopring_lab.rollup import Store
     from loopring_lab.rollup.checks import SHOWN
@@ -811,7 +815,8 @@ def check_blocks(path: Path, as_json: bool) -> int:
         print(found)
         if len(found.problems) > SHOWN:
             print(_as_text(found.problems))
-    return INCOMPLETE if found.summary["wrong"].any() else DONE
+    is_checked = found.summary["checked"].any()
+    return INCOMPLETE if found.summary["wrong"].any() or not is_checked else DONE
 
 
 @blocks.command("report")
@@ -876,5 +881,7 @@ def print_blocks(report: pd.DataFrame, as_json: bool) -> int:
         said += f"{missing:,} missing. Run blocks sync to download them."
     else:
         said += "none known to be missing"
+    if report.empty:
+        [said] = report.attrs["notes"]
     print_table(report, said, as_json)
-    return INCOMPLETE if missing else DONE
+    return INCOMPLETE if missing or report.empty else DONE

@@ -240,6 +240,8 @@ class _Work:
 
     def result(self) -> Check:
         """Name the blocks after the last one held of which events were seen, and sum up."""
+        if not self.done and not self.events:
+            self.tally.cannot("indices", "exchange of which no block is held")
         submitted = max(self.events, default=0)
         if submitted > self._last_number:
             self._missing(self._last_number + 1, submitted)

@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 from loopring_lab import tables
 from loopring_lab.arguments import parse_account_id
 from loopring_lab.bounded import Paths, also_unfinished, given_path
+from loopring_lab.engine.notes import with_note
 from loopring_lab.errors import ArchiveError, DiskRefused, LabError
 from loopring_lab.progress import Watching, track
 from loopring_lab.redaction import hide, hide_addresses
@@ -24,6 +25,10 @@ from loopring_lab.rollup.calldata import check_number
 from loopring_lab.rollup.checks import Check
 
 LAST_SECOND = (1 << 32) - 1
+NO_BLOCK = (
+    "No block is held, which proves nothing: an endpoint that no longer keeps its logs answers as if there had been "
+    "none. Sync with another endpoint, or import files."
+)
 # Columns of the report, made of those of the index.
 _REPORT = {
     "first": ("block_id", "min"),
@@ -94,13 +99,15 @@ class Store:
         count = int(report["blocks"].sum())
         missing = int(report["missing"].sum())
         unnumbered = int(report["blocks"][report["first"].isna()].sum())
-        known = f"{missing:,} missing"
+        known = f"{count:,} block{'' if count == 1 else 's'}, {missing:,} missing"
         if unnumbered:
             known += (
                 f"; {unnumbered:,} without a number, around which others may be missing"
             )
+        if report.empty:
+            known = NO_BLOCK.removesuffix(".")
         return (
-            f"<p>{where}: {count:,} block{'' if count == 1 else 's'}, {known}.<br>"
+            f"<p>{where}: {known}.<br>"
             "<small><code>store.report()</code> shows details, <code>store.check()</code> what the blocks "
             "prove.</small></p>"
         )
@@ -304,8 +311,9 @@ class Store:
             ``missing`` before the next range (after the last one: up to the last that an event names), time of
             the first and the last block (UTC), and their Ethereum blocks where known. Exchanges number their
             blocks from 1: where the first ones are not held, a row without blocks says so. Blocks without a
-            number are in the last row; what is missing around them is not known. Source: the headers of the
-            blocks.
+            number are in the last row; what is missing around them is not known. Without any block, and without an
+            event that names one, there is no row, and ``attrs["notes"]`` says that this proves nothing. Source: the
+            headers of the blocks.
 
         Examples
         --------
@@ -339,7 +347,7 @@ class Store:
             times = pd.to_datetime(seconds, unit="s", utc=True)
             frame[name] = times.astype("datetime64[ms, UTC]")
         frame.attrs |= index.attrs
-        return frame
+        return with_note(frame, NO_BLOCK if frame.empty else "")
 
     def tokens(self) -> pd.DataFrame:
         """Return the exchange's tokens, as they were stored last.

@@ -88,6 +88,26 @@ def test_missing_blocks_are_exit_code_1_and_named(tmp_path, monkeypatch, capsys)
     assert run(ScriptedChain(12), monkeypatch, "sync", folder) == 0
 
 
+def test_an_endpoint_without_logs_proves_nothing(tmp_path, monkeypatch, capsys):
+    """Endpoints that have pruned their logs answer as if there had been none."""
+    store = str(tmp_path / "blocks")
+    pruned = ScriptedChain(0)
+    assert run(pruned, monkeypatch, "sync", store, "--rate", "1000") == 1
+    said = capsys.readouterr().out
+    assert said.startswith("No block is held, which proves nothing: ")
+    assert said.endswith("Sync with another endpoint, or import files.\n")
+    assert main(["blocks", "report", store]) == 1
+    assert capsys.readouterr().out == said
+    assert main(["blocks", "check", store]) == 1
+    found = capsys.readouterr().out
+    assert found.startswith("0 wrong, 1 not checkable\n")
+    assert "Not checkable: 1 exchange of which no block is held." in found
+    # A part of the chain may have none.
+    part = ["--to-block", str(FIRST_L1 + 10)]
+    assert run(pruned, monkeypatch, "sync", store, *part) == 0
+    assert capsys.readouterr().out == said
+
+
 def test_import_takes_numbers_and_tokens(tmp_path, capsys):
     folder = str(tmp_path / "blocks")
     for number in (5, 6, 8):

@@ -21,6 +21,7 @@ from support.scripted_chain import (
 from support.scripted_server import Answer
 from support.traces import forms, leaks, shown
 
+import loopring_lab as lab
 from loopring_lab.errors import ArchiveError, LabError, RpcError
 from loopring_lab.http.channel import Channel
 from loopring_lab.rollup import Store, rpc
@@ -63,6 +64,18 @@ def test_every_block_is_stored_once_with_where_it_came_from(store):
         assert raw.place == (raw.block_id % 5 == 1 and raw.block_id > 1)
     assert store.source == f"exchange {CONTRACT} on chain 1"
     assert not report.attrs["synthetic"]
+
+
+def test_a_store_without_a_block_claims_nothing(store):
+    report = sync(store, ScriptedChain(0))
+    assert report.empty
+    [note] = report.attrs["notes"]
+    assert note in lab.show(report)._repr_html_()
+    assert "No block is held, which proves nothing" in store._repr_html_()
+    assert "missing" not in store._repr_html_()
+    found = store.check()
+    assert found.summary["not_checkable"].to_dict()["indices"] == 1
+    assert repr(found).startswith("0 wrong, 1 not checkable\n")
 
 
 def test_the_next_sync_asks_for_what_is_new_only(store):
