@@ -128,12 +128,17 @@ def test_no_name_in_a_note_or_on_the_command_line_commands_a_terminal(
     file.write_text(f'{{"totalNum": 1, "trades": [{row}]}}')
     lab.connect(recording=file)
     archive = str(folder / "a.duckdb")
+    blocks = str(folder / "b.duckdb")
+    sample = Path(lab.__file__).parent / "rollup" / "sample"
     for words in (
         ["import", archive, str(file)],
         ["export", archive, str(folder / "exported")],
         ["export", archive, str(folder / "exported")],
+        ["copy", archive, str(folder / "copy.duckdb")],
+        ["blocks", "import", blocks, str(sample)],
+        ["blocks", "copy", blocks, str(folder / "copied.duckdb")],
         ["report", str(folder / "none")],
-        ["new", "fee_analysis", str(folder / "new.ipynb")],
+        ["new", "fee-analysis", str(folder / "new.ipynb")],
         ["report", f"--{ESCAPE}"],
     ):
         main(words)

@@ -15,10 +15,11 @@ import shutil
 import socket
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import redirect_stdout
 from importlib import util
 from io import TextIOWrapper
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, TextIO, cast
 
 import click
 
@@ -53,12 +54,32 @@ class Words(NamedTuple):
     jupyter: list[str]
 
 
+class Screen:
+    """Standard output that shows a question mark for each character that no screen shows, but for line ends."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def write(self, text: str) -> int:
+        return self._stream.write("\n".join(map(visible, text.split("\n"))))
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line, and return its exit code."""
     words = split_arguments(sys.argv[1:] if argv is None else argv)
     # A path may have letters that the encoding of a pipe or a plain locale lacks.
     if isinstance(sys.stdout, TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")
+    # Paths, names and answers may hold what a terminal takes for commands, and all that is printed passes here.
+    with redirect_stdout(cast("TextIO", Screen(sys.stdout))):
+        return run(words)
+
+
+def run(words: Words) -> int:
+    """Run a command, and say what went wrong; return its exit code."""
     try:
         code: int | None = cli.main(
             words.own, "loopring-lab", standalone_mode=False, obj=words
@@ -187,7 +208,7 @@ def open_lab(
         folder = bundled.parent / DEFAULT_FOLDER if in_source_tree else DEFAULT_FOLDER
     kept = templates.copy_notebooks(bundled, folder)
     templates.trust_copies(bundled, folder)
-    said = [visible(f"Notebooks are copied to {folder}")]
+    said = [f"Notebooks are copied to {folder}"]
     said += [f"  kept yours: {name}" for name in kept]
     print("\n".join(said), flush=True)
     first_notebook = min(folder.glob("*.ipynb"), default=folder)
@@ -305,7 +326,7 @@ def new(
     chosen = templates.suited_to_source(template, values)
     source = values.get("blocks") or values.get("recording")
     for parameter, value in chosen.items():
-        print(visible(f"{parameter} = {value!r}, chosen for {source}"))
+        print(f"{parameter} = {value!r}, chosen for {source}")
     target = target or Path(f"{name}.ipynb")
     templates.new(template, target, chosen | values, force=force)
     jupyter = "jupyter"
@@ -313,7 +334,7 @@ def new(
     if shutil.which(jupyter) is None:
         jupyter = str(Path(sys.executable).with_name(jupyter))
     command = shlex.join([jupyter, "lab", str(target)])
-    print(visible(f"Wrote {target}. Open it with: {command}"))
+    print(f"Wrote {target}. Open it with: {command}")
     return DONE
 
 
@@ -630,7 +651,7 @@ def export(
         accounts=accounts or None,
         source_columns=source_columns,
     )
-    print(visible(f"{count:,} trades written to {folder}"))
+    print(f"{count:,} trades written to {folder}")
     return DONE
 
 
@@ -857,7 +878,7 @@ def export_blocks(path: Path, file: Path, account: int) -> int:
     from loopring_lab.rollup import Store
 
     count = Store(path).export(file, account)
-    print(visible(f"{count:,} rows written to {file}"))
+    print(f"{count:,} rows written to {file}")
     return print_blocks(Store(path).report(), as_json=False)
 
 
