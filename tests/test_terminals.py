@@ -129,13 +129,12 @@ def test_no_name_in_a_note_or_on_the_command_line_commands_a_terminal(
     lab.connect(recording=file)
     archive = str(folder / "a.duckdb")
     blocks = str(folder / "b.duckdb")
-    sample = Path(lab.__file__).parent / "rollup" / "sample"
+    store().copy(blocks)
     for words in (
         ["import", archive, str(file)],
         ["export", archive, str(folder / "exported")],
         ["export", archive, str(folder / "exported")],
         ["copy", archive, str(folder / "copy.duckdb")],
-        ["blocks", "import", blocks, str(sample)],
         ["blocks", "copy", blocks, str(folder / "copied.duckdb")],
         ["report", str(folder / "none")],
         ["new", "fee-analysis", str(folder / "new.ipynb")],
@@ -143,6 +142,7 @@ def test_no_name_in_a_note_or_on_the_command_line_commands_a_terminal(
     ):
         main(words)
     said = capsys.readouterr()
+    assert said.out.count("Copied ") == 2
     for line in (said.out + said.err).splitlines():
         assert line.isprintable(), line
 
