@@ -47,6 +47,10 @@ INTERRUPTED = 130
 ADDRESS = re.compile(r"[^\s'\"=]*://[^\s'\"]*")
 
 
+# Where a context keeps the output for JSON.
+JSON_OUTPUT = "loopring_lab.json_output"
+
+
 class Words(NamedTuple):
     """The words of a call: ours before the first ``--``, JupyterLab's after it."""
 
@@ -147,6 +151,14 @@ class Ordered(click.Group):
         return list(self.commands)
 
 
+def only_json(context: click.Context, option: click.Parameter, as_json: bool) -> bool:
+    """Leave standard output to `print_json`: all else that a command prints, such as notes, goes to stderr."""
+    if as_json:
+        context.meta[JSON_OUTPUT] = sys.stdout
+        context.with_resource(redirect_stdout(sys.stderr))
+    return as_json
+
+
 PATH = click.Path(path_type=Path)
 ACCOUNT = click.IntRange(min=0)
 several_accounts = click.option(
@@ -159,8 +171,14 @@ base_url = click.option("--base-url", metavar="URL", help="Address of a live rel
 archive_file = click.argument("path", type=PATH, metavar="ARCHIVE")
 block_store = click.argument("path", type=PATH, metavar="STORE")
 new_file = click.argument("copy", type=PATH, metavar="COPY")
+# This option is heeded before all others, as some of these ask questions.
 json_instead = click.option(
-    "--json", "as_json", is_flag=True, help="Print JSON instead of a table."
+    "--json",
+    "as_json",
+    is_flag=True,
+    is_eager=True,
+    callback=only_json,
+    help="Print JSON instead of a table; notes go to stderr.",
 )
 
 
@@ -703,11 +721,16 @@ def print_report(report: pd.DataFrame, as_json: bool) -> int:
 def print_table(frame: pd.DataFrame, said: str, as_json: bool) -> None:
     """Print a table, and a sentence below it; or its rows as JSON alone."""
     if as_json:
-        print(json.dumps(_records(frame), indent=1))
+        print_json(_records(frame))
         return
     if len(frame):
         print(_as_text(frame))
     print(said)
+
+
+def print_json(value: Any) -> None:
+    output = click.get_current_context().meta[JSON_OUTPUT]
+    print(json.dumps(value, indent=1), file=output)
 
 
 def _as_text(frame: pd.DataFrame) -> str:
@@ -831,7 +854,7 @@ def check_blocks(path: Path, as_json: bool) -> int:
     if as_json:
         summary = _records(found.summary.reset_index())
         both = {"summary": summary, "problems": _records(found.problems)}
-        print(json.dumps(both, indent=1))
+        print_json(both)
     else:
         print(found)
         if len(found.problems) > SHOWN:

@@ -1,6 +1,7 @@
 """The command line, called in this process and run as a program."""
 
 import io
+import json
 import os
 import queue
 import re
@@ -15,15 +16,19 @@ from contextlib import contextmanager
 from importlib import metadata, util
 from pathlib import Path
 
+import click
 import nbformat
 import pytest
 import requests
 from nbformat.sign import NotebookNotary
 from requests.adapters import HTTPAdapter
+from support.wire_rows import page, row
 from urllib3.util import Retry
 
+import loopring_lab as lab
 from loopring_lab import cli
 from loopring_lab.cli import templates
+from loopring_lab.sources.connect import BUNDLED
 
 ROOT = Path(__file__).parents[2]
 PATIENCE = 600  # seconds that a process may take to answer or to end
@@ -339,7 +344,67 @@ def test_what_serve_cannot_use_is_refused_in_one_line(
     assert named in said.err
 
 
-# both
+# all
+
+# How each command that prints JSON is called, where a file of trades, an archive and a store of blocks are.
+AS_JSON = {
+    "sync": "a.duckdb --account {account}",
+    "report": "a.duckdb",
+    "import": "new.duckdb {account}-dex.json",
+    "verify": "a.duckdb",
+    "delete": "a.duckdb --account {account} --yes",
+    "blocks sync": "new.duckdb --to-block 11151000",
+    "blocks import": "new.duckdb {sample} --tokens {sample}/tokens.json",
+    "blocks check": "b.duckdb",
+    "blocks report": "b.duckdb",
+}
+
+
+def commands(
+    group: click.Group, before: str = ""
+) -> Iterator[tuple[str, click.Command]]:
+    """Yield each command with its name, those of groups too."""
+    for name, command in group.commands.items():
+        if isinstance(command, click.Group):
+            yield from commands(command, f"{before}{name} ")
+        else:
+            yield f"{before}{name}", command
+
+
+def test_every_command_with_json_is_tried_here():
+    found = {
+        name
+        for name, command in commands(cli.cli)
+        if any(option.name == "as_json" for option in command.params)
+    }
+    assert found == set(AS_JSON)
+
+
+@pytest.mark.parametrize("name", AS_JSON)
+def test_json_is_all_that_is_in_the_output(name, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    account = lab.connect().accounts[0]
+    sample = BUNDLED["sample"]
+    Path(f"{account}-dex.json").write_bytes(page([row()[:7]]))
+    lab.Archive("a.duckdb").import_pages(f"{account}-dex.json")
+    lab.rollup.Store("b.duckdb").import_files(sample, tokens=sample / "tokens.json")
+    if name == "sync":
+        Path("a.duckdb").unlink()
+    capsys.readouterr()
+    line = AS_JSON[name].format(account=account, sample=sample)
+    assert cli.main([*name.split(), *line.split(), "--json"]) in (0, 1)
+    said = capsys.readouterr()
+    assert json.loads(said.out) is not None
+    has_note = name in ("sync", "import", "blocks sync")
+    assert bool(said.err) is has_note
+
+
+def test_a_question_is_no_part_of_json(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(sys, "stdin", io.StringIO("n\n"))
+    assert cli.main(["delete", "a.duckdb", "--account", "7", "--json"]) == 130
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert "Delete all trades of the account?" in said.err
 
 
 def test_a_path_that_the_output_cannot_write_is_escaped(monkeypatch, tmp_path):
