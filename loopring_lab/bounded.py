@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from loopring_lab.errors import LabError, UnexpectedAnswer, visible
-from loopring_lab.redaction import Hidden, hide_addresses
+from loopring_lab.redaction import Hidden, hide_addresses, without_addresses
 
 # Bytes of an answer; the longest known list of tokens takes 200 KiB, and 50 rows of trades about 12.
 MAX_ANSWER = 16 << 20
@@ -181,9 +181,9 @@ def printable(text: str, most: int = 80) -> str:
 
 
 def shown(value: object, most: int = 80) -> str:
-    """Show any value in a message, cut; Python does not write integers of thousands of digits."""
+    """Show any value in a message, cut, and no key in an address; Python writes no integers of thousands of digits."""
     try:
-        return printable(repr(value), most)
+        return printable(without_addresses(repr(value)), most)
     except ValueError:
         return "a number of too many digits"
 

@@ -21,6 +21,10 @@ Result = TypeVar("Result")
 
 # The beginning of an address, also without one of its slashes, as in a `pathlib.Path`. Drives have one letter.
 _ADDRESS = re.compile(r"\W*[A-Za-z][A-Za-z0-9+.-]+:/")
+# An address within a text, up to its last letter or digit: a comma or a quotation mark after it is no part of it.
+_IN_TEXT = re.compile(r"(?<![\w+.-])[\w+.-]{2,}://\S*\w")
+# The part of an address that names its server.
+_SERVER = re.compile(r"[\w+.-]+://([\w.-]+|\[[\w.:]+\])(:[0-9]+)?(?=[/?#]|$)")
 # Patterns begin with one byte, which is looked for at once: `unquote_to_bytes` takes apart all that lies between, which
 # in numbers of 64 bits is as much as the rest of reading them.
 _PERCENT = re.compile(rb"%([0-9a-fA-F]{2})")
@@ -86,6 +90,20 @@ def hide_addresses(given: Any) -> Any:
     if isinstance(given, Iterable) and not isinstance(given, bytes):
         return [hide_addresses(one) for one in given]
     return given
+
+
+def without_addresses(text: str) -> str:
+    """Cut addresses in a text to the names of their servers: the rest may hold a key."""
+    return _IN_TEXT.sub(_server_of, text)
+
+
+def _server_of(address: re.Match[str]) -> str:
+    whole = address[0]
+    server = _SERVER.match(whole)
+    # Before such a sign may be a password, with any other signs in it.
+    if not server or "@" in whole:
+        return "<address>"
+    return whole if server[0] == whole else f"{server[0]}/…"
 
 
 def hide_pasted(value: object) -> Any:

@@ -13,6 +13,7 @@ from loopring_lab import protocol
 from loopring_lab.errors import ProtocolError
 from loopring_lab.keys.signers import sign_text, sign_typed_data
 from loopring_lab.protocol import curve
+from loopring_lab.redaction import without_addresses
 
 SIGNATURE = "0x" + bytes(range(7, 71)).hex() + "1b"
 KEY = protocol.l2_key(SIGNATURE)
@@ -143,3 +144,24 @@ def test_ctrl_c_while_a_wallet_signs_shows_no_signature():
             )
             == []
         )
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("a='https://host/v3/S3CRET': no, b", "a='https://host/…': no, b"),
+        ("https://host?key=S3CRET.", "https://host/…."),
+        ("wss://[::1]:80#S3CRET)", "wss://[::1]:80/…)"),
+        ("https://host/a'S3CRET and", "https://host/… and"),
+        ("https://user:S3CRET@host", "<address>"),
+        ("https://user:S3/CRET@host/x, y", "<address>, y"),
+        ("https://host:S3CRET/x", "<address>"),
+        (
+            "https://host, http://127.0.0.1:8000/.",
+            "https://host, http://127.0.0.1:8000/.",
+        ),
+        ("https://host/…: C:/a, b:/c/d, 10:30", "https://host/…: C:/a, b:/c/d, 10:30"),
+    ],
+)
+def test_of_an_address_in_a_text_only_the_server_is_shown(text, shown):
+    assert without_addresses(text) == shown

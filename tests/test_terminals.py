@@ -147,6 +147,46 @@ def test_no_name_in_a_note_or_on_the_command_line_commands_a_terminal(
         assert line.isprintable(), line
 
 
+# Commands with an argument that is no address, and an address in its place.
+WORDS = [
+    "blocks sync b.duckdb --exchange {address}",
+    "blocks sync b.duckdb --rpc {address}",
+    "blocks sync b.duckdb --rate {address}",
+    "sync a.duckdb --account 7 --since {address}",
+    "new {address}",
+    "new fee-analysis --set {address}",
+    "serve --set exchange={address}",
+    "serve --set {address}=1",
+    "key update 7 --max-fee {address}",
+    "{address}",
+]
+
+
+@pytest.mark.parametrize("line", WORDS)
+@pytest.mark.parametrize(
+    "address", [f"https://rpc.example/v3/{KEY}", f"https://user:{KEY}@rpc.example"]
+)
+def test_no_address_in_place_of_an_argument_is_shown(
+    line, address, tmp_path, monkeypatch, capsys
+):
+    monkeypatch.chdir(tmp_path)
+    assert main(line.format(address=address).split()) == 2
+    said = capsys.readouterr()
+    assert KEY not in said.out + said.err
+    assert said.err.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    "how",
+    [{"exchange": ADDRESS}, {"from_block": ADDRESS}, {"exchange": [ADDRESS]}],
+    ids=str,
+)
+def test_no_address_in_place_of_an_argument_is_in_an_error(how, tmp_path):
+    with pytest.raises(errors.LabError) as raised:
+        lab.rollup.Store(tmp_path / "b.duckdb").sync(**how)
+    assert KEY not in str(raised.value)
+
+
 @pytest.mark.parametrize("name", errors.__all__)
 def test_no_error_commands_a_terminal(name):
     kind = getattr(errors, name)

@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import logging
 import os
-import re
 import shlex
 import shutil
 import socket
@@ -25,6 +24,7 @@ import click
 
 from loopring_lab.cli import templates
 from loopring_lab.errors import IncompleteHistory, LabError, visible
+from loopring_lab.redaction import without_addresses
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -43,8 +43,6 @@ INCOMPLETE = 1
 FAILED = 2
 # The code by which shells report that Ctrl-C ended a program: 128 and the number of SIGINT.
 INTERRUPTED = 130
-# Text that may be an address in an error of click's.
-ADDRESS = re.compile(r"[^\s'\"=]*://[^\s'\"]*")
 
 
 # Where a context keeps the output for JSON.
@@ -92,28 +90,30 @@ def run(words: Words) -> int:
         print(error.format_message(), file=sys.stderr)
         return FAILED
     except click.ClickException as error:
-        # An address may hold a key, so no error repeats one.
-        said = visible(ADDRESS.sub("<address>", error.format_message()))
         context = getattr(error, "ctx", None)
         command = context.command_path if context else "loopring-lab"
-        print(
-            f"loopring-lab: {said.removesuffix('.')}. {command} --help says what it takes.",
-            file=sys.stderr,
-        )
+        said = error.format_message().removesuffix(".")
+        complain(f"{said}. {command} --help says what it takes.")
         return FAILED
     except LabError as error:
-        print(f"loopring-lab: {error}", file=sys.stderr)
+        complain(error)
         return FAILED
     except OSError as error:
         said = str(error)
         if error.filename is not None:
             said = f"{error.filename}: cannot be used ({error.strerror}). Give another path."
-        print(f"loopring-lab: {visible(said)}", file=sys.stderr)
+        complain(said)
         return FAILED
     except click.Abort:
         print_how_to_resume(words.own)
         return INTERRUPTED
     return code or DONE
+
+
+def complain(problem: object) -> None:
+    """Print an error; it repeats no more of an address than its server, as any argument may be one with a key."""
+    said = visible(without_addresses(str(problem)))
+    print(f"loopring-lab: {said}", file=sys.stderr)
 
 
 def print_how_to_resume(words: list[str]) -> None:
@@ -547,7 +547,7 @@ def sync(
     try:
         archive.sync(client, accounts=accounts, since=since, full=full)
     except IncompleteHistory as error:
-        print(f"loopring-lab: {error}", file=sys.stderr)
+        complain(error)
         print_report(archive.report(), as_json)
         return INCOMPLETE
     finally:
@@ -799,7 +799,7 @@ def sync_blocks(
             **pace,
         )
     except MissingBlocks as error:
-        print(f"loopring-lab: {error}", file=sys.stderr)
+        complain(error)
         print_blocks(store.report(), as_json)
         return INCOMPLETE
     report = store.report()
