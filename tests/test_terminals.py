@@ -3,17 +3,18 @@
 import inspect
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import FunctionType
 from typing import Any
 
+import click
 import pytest
 from support.traces import trace_of
 
 import loopring_lab as lab
 from loopring_lab import errors
-from loopring_lab.cli import main
+from loopring_lab.cli import cli, main
 from loopring_lab.http.transport import Transport
 from loopring_lab.redaction import Redactor, SecretText
 
@@ -147,6 +148,41 @@ def test_no_name_in_a_note_or_on_the_command_line_commands_a_terminal(
         assert line.isprintable(), line
 
 
+def paths_of_commands() -> Iterator[tuple[click.Command, list[str], click.Parameter]]:
+    """Yield each argument and option of the command line that is a path, with its command and the command's words."""
+    rest: list[tuple[click.Command, list[str]]] = [(cli, [])]
+    while rest:
+        command, words = rest.pop()
+        if isinstance(command, click.Group):
+            rest += [(one, [*words, name]) for name, one in command.commands.items()]
+        for one in command.params:
+            if isinstance(one.type, click.Path):
+                yield command, words, one
+
+
+@pytest.mark.parametrize(
+    ("command", "words", "path"), list(paths_of_commands()), ids=str
+)
+def test_no_address_in_place_of_a_path_of_a_command_is_shown(
+    command, words, path, tmp_path, monkeypatch, capsys
+):
+    monkeypatch.chdir(tmp_path)
+    line = [*words]
+    for one in command.params:
+        given = ADDRESS if one is path else "x"
+        if isinstance(one, click.Argument):
+            line.append("fee-analysis" if one.name == "name" else given)
+        elif one is path:
+            line += [one.opts[0], given]
+        elif one.required:
+            line += [one.opts[0], "7"]
+    assert main(line) == 2
+    said = capsys.readouterr()
+    assert "An address, which may hold a key, is no path." in said.err
+    assert KEY not in said.out + said.err
+    assert not any(tmp_path.iterdir())
+
+
 # Commands with an argument that is no address, and an address in its place.
 WORDS = [
     "blocks sync b.duckdb --exchange {address}",
@@ -155,6 +191,15 @@ WORDS = [
     "sync a.duckdb --account 7 --since {address}",
     "new {address}",
     "new fee-analysis --set {address}",
+    "new fee-analysis --set every={address}",
+    "new real-trades --set files={address}",
+    "new fee-analysis {address}",
+    "lab {address}",
+    "new real-trades --set numbers=['{address}']",
+    "new archive-and-scale --set file={address}",
+    "new amm-versus-orderbook --account 1 --blocks {address}",
+    "new fee-analysis --recording {address}",
+    "new fee-analysis --base-url {address}",
     "serve --set exchange={address}",
     "serve --set {address}=1",
     "key update 7 --max-fee {address}",
@@ -166,14 +211,17 @@ WORDS = [
 @pytest.mark.parametrize(
     "address", [f"https://rpc.example/v3/{KEY}", f"https://user:{KEY}@rpc.example"]
 )
-def test_no_address_in_place_of_an_argument_is_shown(
+def test_no_address_in_place_of_an_argument_is_shown_or_written(
     line, address, tmp_path, monkeypatch, capsys
 ):
     monkeypatch.chdir(tmp_path)
+    if "--base-url" in line and "@" not in address:
+        address = f"https://rpc.example?api_key={KEY}"
     assert main(line.format(address=address).split()) == 2
     said = capsys.readouterr()
     assert KEY not in said.out + said.err
     assert said.err.count("\n") == 1
+    assert not list(tmp_path.glob("*.ipynb"))
 
 
 @pytest.mark.parametrize(

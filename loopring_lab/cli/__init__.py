@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TextIO, cast
 
 import click
 
+from loopring_lab.bounded import given_path
 from loopring_lab.cli import templates
 from loopring_lab.errors import IncompleteHistory, LabError, visible
 from loopring_lab.redaction import without_addresses
@@ -159,7 +160,20 @@ def only_json(context: click.Context, option: click.Parameter, as_json: bool) ->
     return as_json
 
 
-PATH = click.Path(path_type=Path)
+class GivenPath(click.Path):
+    """A path of this machine; an address in its place is refused without being shown."""
+
+    def convert(
+        self,
+        value: Any,
+        param: click.Parameter | None,
+        ctx: click.Context | None,
+    ) -> Path:
+        del param, ctx
+        return given_path(value)
+
+
+PATH = GivenPath()
 ACCOUNT = click.IntRange(min=0)
 several_accounts = click.option(
     "--account", "accounts", type=ACCOUNT, multiple=True, help="Account id; repeatable."
@@ -341,6 +355,7 @@ def new(
     values = dict(map(_parse_setting, settings))
     values |= templates.account_parameters(template, accounts)
     values |= {key: value for key, value in sources.items() if value is not None}
+    templates.refuse_addresses(values)
     chosen = templates.suited_to_source(template, values)
     source = values.get("blocks") or values.get("recording")
     for parameter, value in chosen.items():

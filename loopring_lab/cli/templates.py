@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 from loopring_lab.bounded import given_path
 from loopring_lab.errors import LabError, did_you_mean
+from loopring_lab.redaction import hide
 
 PLACES = ("recording", "blocks")  # parameters that are paths
 # `connect` takes one of these parameters.
@@ -134,6 +135,19 @@ def parse_value(text: str) -> Any:
         return ast.literal_eval(text)
     except (SyntaxError, ValueError):
         return text
+
+
+def refuse_addresses(values: Mapping[str, Any]) -> None:
+    """Refuse values with an address that may hold a key, which whoever gets the notebook would see."""
+    from loopring_lab.http.addresses import check_base_url
+
+    for name, value in values.items():
+        if name == "base_url" and value is not None:
+            check_base_url(hide(value))
+        elif name != "base_url" and "://" in repr(value):
+            raise LabError(
+                f"{name}: an address, which may hold a key, is no value here. Give a file or a folder of this machine."
+            )
 
 
 def account_parameters(template: Template, accounts: Sequence[int]) -> dict[str, Any]:
