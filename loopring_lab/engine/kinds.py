@@ -270,7 +270,22 @@ class Pandas(InMemory[pd.DataFrame]):
             raise LabError(
                 f"{self.caller}: Arrow cannot hold the frame's values: {reason}. Clean that column first."
             ) from None
+        for name, entry in zip(names, table.schema, strict=True):
+            # Only a column of objects can hold both kinds of time.
+            if pa.types.is_timestamp(entry.type) and self.frame[name].dtype == object:
+                self._refuse_mixed_times(name)
         return table.unify_dictionaries()
+
+    def _refuse_mixed_times(self, name: Any) -> None:
+        """Refuse times of which some have a time zone and some have none: Arrow takes these for UTC."""
+        zones = {
+            getattr(moment, "tzinfo", None) for moment in self.frame[name].dropna()
+        }
+        if None in zones and len(zones) > 1:
+            raise LabError(
+                f"{self.caller}: some values of {name} have a time zone, and some have none. Give each part its zone "
+                "with .dt.tz_localize(...) before you put them together."
+            )
 
     def _beside(
         self, shown: list[Any], rows: np.ndarray, added: pa.Table, keeps_index: bool

@@ -20,6 +20,13 @@ def of_pool(frame: pd.DataFrame) -> pd.DataFrame:
     return frame.assign(role="maker", fill_type="amm")
 
 
+def half_naive(frame: pd.DataFrame, name: str = "created_at") -> pd.DataFrame:
+    """Put a frame with a time zone and one without together."""
+    times = frame["created_at"].dt.tz_convert("Asia/Tokyo")
+    local = frame.assign(**{name: times.dt.tz_localize(None)})
+    return pd.concat([local[::2], frame.assign(**{name: times})[1::2]])
+
+
 # What every question checks is asked once; what one function checks, of that function.
 REFUSED: dict[str, tuple[Callable[[pd.DataFrame], Any], str]] = {
     "nothing": (lambda f: lab.fees.tiers(None), r"got NoneType. Pass a pandas"),
@@ -76,6 +83,18 @@ REFUSED: dict[str, tuple[Callable[[pd.DataFrame], Any], str]] = {
             f.assign(created_at=f["created_at"].dt.tz_localize(None))
         ),
         r"not a time with a time zone. Convert it",
+    ),
+    "times of which some are naive": (
+        lambda f: lab.fees.summary(half_naive(f)),
+        r"some values of created_at have a time zone, and some have none. Give each part its zone",
+    ),
+    "prices of which some are naive": (
+        lambda f: lab.fills.all_in_cost(f, prices=half_naive(outside(f))),
+        r"prices=: some values of created_at have a time zone, and some have none",
+    ),
+    "a key of times of which some are naive": (
+        lambda f: lab.fees.summary(half_naive(f[::-1], "desk"), by="desk"),
+        r"some values of desk have a time zone, and some have none",
     ),
     "unlike objects": (
         lambda f: lab.fees.summary(f.assign(desk=[1, "a"] * (len(f) // 2)), by="desk"),
