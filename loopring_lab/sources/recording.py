@@ -184,9 +184,7 @@ class Recording:
         if market:
             frame = frame[frame["market"] == self._known_market(market, frame)]
         if order_hash:
-            # Wallets and relayers write the same hash in either case.
-            hashes = frame["order_hash"].str.lower()
-            frame = frame[hashes == order_hash.lower()]
+            frame = frame[frame["order_hash"] == order_hash.lower()]
         asked = {
             "account_id": account_id,
             "market": market,
