@@ -25,12 +25,8 @@ def hash_sql(column: str) -> str:
 
 
 def known_hashes(values: pa.Array | pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:
-    """Return order hashes, null for what is none, as `hash_sql` does in several times the time."""
+    """Return texts that are order hashes, null for what is none, as `hash_sql` does in several times the time."""
     is_dictionary = pa.types.is_dictionary(values.type)
-    kind = values.type.value_type if is_dictionary else values.type
-    if not (pa.types.is_string(kind) or pa.types.is_large_string(kind)):
-        # Nothing else is a hash when DuckDB writes it as text.
-        return pa.nulls(len(values), pa.string())
     # Each row of categories has a text of its own then, which together may take more than the 2 GB of Arrow's usual
     # texts.
     texts = values.cast(pa.large_string()) if is_dictionary else values

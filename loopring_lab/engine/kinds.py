@@ -17,9 +17,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from loopring_lab.engine import frames, running
-from loopring_lab.engine.hashes import known_hashes
 from loopring_lab.engine.notes import finished, without_note
 from loopring_lab.engine.question import Question
+from loopring_lab.engine.values import checked
 from loopring_lab.errors import LabError, did_you_mean
 
 
@@ -112,15 +112,11 @@ class Given(ABC, Generic[FrameT]):
         return frames.with_plain_amounts(self._read(names))
 
     def read_exact(self, columns: Sequence[str]) -> pa.Table:
-        """Read columns in which every amount is exact, and every order hash is one or null."""
+        """Read columns, each as questions take it: every amount is exact, every order hash one or null."""
         table = self.read(columns)
-        if "order_hash" in columns:
-            hashes = known_hashes(table["order_hash"])
-            table = frames.replaced(table, "order_hash", hashes)
-        for name in frames.EXACT:
-            if name in columns:
-                column = frames.exact(table[name], name, self.caller)
-                table = frames.replaced(table, name, column)
+        for name in table.column_names:
+            column = checked(table[name], name, self.caller)
+            table = frames.replaced(table, name, column)
         return table
 
     def to_pandas(self) -> pd.DataFrame:

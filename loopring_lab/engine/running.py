@@ -24,6 +24,7 @@ from loopring_lab.engine.groups import (
 )
 from loopring_lab.engine.question import Question
 from loopring_lab.engine.text import GIVEN, PRICES, TRADES, Types, query_text
+from loopring_lab.engine.values import is_text
 from loopring_lab.errors import AmountError, LabError
 
 if TYPE_CHECKING:
@@ -228,7 +229,8 @@ def _has_known_hashes(question: Question, trades: Any) -> bool:
 
 def _with_any_hashes(types: dict[str, str]) -> dict[str, str]:
     """Return types for rows of which nobody has looked whether order hashes are some."""
-    return types | {"order_hash": ANY_TEXT} if "order_hash" in types else types
+    is_any = is_text(types.get("order_hash", ""))
+    return types | {"order_hash": ANY_TEXT} if is_any else types
 
 
 def _with_decimals(types: Mapping[str, str]) -> dict[str, str]:

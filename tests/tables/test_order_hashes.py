@@ -92,14 +92,6 @@ def test_a_row_read_with_its_hash_in_either_case_is_one_row():
     assert frame["order_hash"].tolist() == [HASH.lower()]
 
 
-def test_categories_of_bytes_are_no_hashes(trades):
-    """Bytes are none in any column, whether they can be read as text or not."""
-    some = list(islice(cycle([HASH.encode(), b"\xff"]), len(trades)))
-    without = trades.assign(order_hash=pd.Series(None, trades.index, "str"))
-    found = lab.fills.shortfall(trades.assign(order_hash=pd.Categorical(some)), by=[])
-    assert_frame_equal(found, lab.fills.shortfall(without, by=[]))
-
-
 def test_rows_have_none():
     hashes = [*PLACEHOLDERS, HASH]
     rows = [row(id=str(n), orderHash=one) for n, one in enumerate(hashes, start=1)]
