@@ -15,7 +15,7 @@ from loopring_lab.engine.question import (
     Question,
     Streamed,
 )
-from loopring_lab.engine.values import is_text, not_text
+from loopring_lab.engine.values import is_text, is_whole, not_text, not_whole
 from loopring_lab.errors import LabError
 
 Types = dict[str, dict[str, str]]
@@ -151,6 +151,8 @@ def _column_sql(name: str, kind: str, wanted: str, caller: str) -> str:
         return hash_sql(source)
     if wanted == "VARCHAR" and not is_text(kind):
         raise not_text(name, kind, caller)
+    if wanted == "BIGINT" and not is_whole(kind):
+        raise not_whole(name, kind, caller)
     if name == "fee_bps":
         # Polars and Arrow keep a rate that is not a number; pandas means an unknown one by it.
         return f"nullif({source}::DOUBLE, 'NaN'::DOUBLE)"

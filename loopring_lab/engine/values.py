@@ -8,10 +8,17 @@ from __future__ import annotations
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from loopring_lab.engine.frames import TYPES, exact
+from loopring_lab.engine.groups import WHOLE_NUMBER
 from loopring_lab.engine.hashes import known_hashes
 from loopring_lab.errors import LabError
+
+# The type of a column of which nothing is known, by that which queries take.
+UNKNOWN = {"VARCHAR": pa.string(), "BIGINT": pa.int64()}
+# Not every whole number from here on is a float.
+FLOATS_END = 2.0**53
 
 
 def checked(column: pa.ChunkedArray, name: str, caller: str) -> pa.ChunkedArray:
@@ -19,15 +26,17 @@ def checked(column: pa.ChunkedArray, name: str, caller: str) -> pa.ChunkedArray:
     wanted = TYPES.get(name)
     if wanted == "HUGEINT":
         return exact(column, name, caller)
+    if wanted in UNKNOWN and column.null_count == len(column):
+        # Nothing is known, whatever its type: pandas reads an empty column of a CSV file as floats.
+        return pa.chunked_array([pa.nulls(len(column), UNKNOWN[wanted])])
     if wanted == "VARCHAR":
         return _texts(column, name, caller)
+    if wanted == "BIGINT":
+        return _whole_numbers(column, name, caller)
     return column
 
 
 def _texts(column: pa.ChunkedArray, name: str, caller: str) -> pa.ChunkedArray:
-    if column.null_count == len(column):
-        # Nothing is known, whatever its type: pandas reads an empty column of a CSV file as floats.
-        return pa.chunked_array([pa.nulls(len(column), pa.string())])
     is_dictionary = pa.types.is_dictionary(column.type)
     kind = column.type.value_type if is_dictionary else column.type
     if pa.types.is_string_view(kind):
@@ -35,6 +44,39 @@ def _texts(column: pa.ChunkedArray, name: str, caller: str) -> pa.ChunkedArray:
     elif not (pa.types.is_string(kind) or pa.types.is_large_string(kind)):
         raise not_text(name, kind, caller)
     return known_hashes(column) if name == "order_hash" else column
+
+
+def _whole_numbers(column: pa.ChunkedArray, name: str, caller: str) -> pa.ChunkedArray:
+    if pa.types.is_dictionary(column.type):
+        column = column.cast(column.type.value_type)
+    kind = column.type
+    if kind != pa.uint64() and pa.types.is_integer(kind):
+        return column
+    try:
+        # pandas makes floats of whole numbers of which some are unknown.
+        if kind == pa.float64():
+            if pc.all(pc.less(pc.abs(column), FLOATS_END)).as_py():
+                return column.cast(pa.int64())
+        elif kind == pa.uint64() or pa.types.is_decimal(kind):
+            return column.cast(pa.int64())
+    except pa.ArrowInvalid:
+        pass  # not all are whole numbers of 64 bits
+    raise not_whole(name, kind, caller)
+
+
+def is_whole(kind: str) -> bool:
+    """Tell whether a column of DuckDB of a type holds whole numbers, or nothing at all."""
+    if kind.startswith("DECIMAL"):
+        return kind.endswith(",0)")
+    return kind == '"NULL"' or kind.endswith(("INT", "INTEGER", WHOLE_NUMBER))
+
+
+def not_whole(name: str, kind: Any, caller: str) -> LabError:
+    """Build the error for a column of numbers of something that does not hold these."""
+    return LabError(
+        f"{caller}: {name} is {kind}, and not all of it is whole numbers of 64 bits that are exact. Convert it to "
+        "integers, such as with .astype('Int64') in pandas, from where these were read as texts or integers."
+    )
 
 
 def is_text(kind: str) -> bool:
@@ -46,5 +88,5 @@ def not_text(name: str, kind: Any, caller: str) -> LabError:
     """Build the error for a column of texts that holds something else."""
     return LabError(
         f"{caller}: {name} is {kind}, not text. Convert it to text, such as bytes with .str.decode('ascii') in pandas, "
-        "or leave the column out if nothing in it is known."
+        "or fill the column with nulls if nothing in it is known."
     )

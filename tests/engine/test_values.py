@@ -1,12 +1,14 @@
 """What questions take in the columns that they know, and what they refuse."""
 
+from collections.abc import Callable
+from decimal import Decimal
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
-from support.engines import on, result_rows
+from support.engines import duckdb_session, on, result_rows
 
 import loopring_lab as lab
 from loopring_lab.engine import portable
@@ -50,9 +52,53 @@ def test_bytes_and_numbers_are_no_texts(trades, engine, name):
 
 @pytest.mark.parametrize("engine", IN_MEMORY)
 def test_a_column_of_nothing_is_unknown_whatever_its_type(trades, engine):
-    for name in ("order_hash", "role"):
-        without = lab.fills.orders(
-            on(engine, trades.assign(**{name: pd.Series(None, trades.index, "str")}))
-        )
+    for name, kind in (("order_hash", "str"), ("role", "str"), ("storage_id", "Int64")):
+        unknown = pd.Series(None, trades.index, kind)
+        without = lab.fills.orders(on(engine, trades.assign(**{name: unknown})))
         empty = on(engine, trades.assign(**{name: np.nan}))
         assert result_rows(lab.fills.orders(empty)) == result_rows(without)
+
+
+# Whole numbers
+
+NO_IDS: dict[str, list[Any]] = {
+    "texts": ["1", "1.2"],
+    "a number of spellings": ["1", "01"],
+    "fractions": [0.6, 1.4],
+    "floats of several numbers each": [2.0**53, 10.0],
+    "truth": [True, False],
+    "fractions that are exact": [Decimal("1.5"), Decimal("2.5")],
+    "beyond 64 bits": [2**63, 1],
+}
+
+
+@pytest.mark.parametrize("values", NO_IDS.values(), ids=NO_IDS)
+@pytest.mark.parametrize("engine", [*IN_MEMORY, "duckdb"])
+@pytest.mark.parametrize("name", ["trade_id", "storage_id", "account_id"])
+def test_what_is_no_whole_number_is_no_id(trades, engine, name, values):
+    frame = trades.head(2).assign(**{name: values})
+    if engine == "duckdb":
+        frame = duckdb_session().from_arrow(on("pyarrow", frame))
+    else:
+        frame = on(engine, frame)
+    with pytest.raises(lab.LabError, match=rf"{name} is|does not fit"):
+        lab.fills.orders(frame)
+
+
+WHOLE: dict[str, Callable[[pd.Series], Any]] = {
+    "unknown ones": lambda ids: ids.astype("float64").where(ids.index > 0),
+    "categories": lambda ids: ids.astype("category"),
+    "small": lambda ids: ids.astype("uint32"),
+    "decimals": lambda ids: [Decimal(int(number)) for number in ids],
+}
+
+
+@pytest.mark.parametrize("made", WHOLE.values(), ids=WHOLE)
+@pytest.mark.parametrize("engine", IN_MEMORY)
+def test_whole_numbers_of_every_type_are_ids(trades, engine, made):
+    ids = pd.Series(range(7, 107), trades.index, "Int64")
+    expected = ids.where(ids.index > 0) if made is WHOLE["unknown ones"] else ids
+    plain = trades.assign(order_hash=np.nan, storage_id=expected)
+    frame = plain.assign(storage_id=made(ids))
+    found = result_rows(lab.fills.orders(on(engine, frame)))
+    assert found == result_rows(lab.fills.orders(plain))
