@@ -27,7 +27,9 @@ GIVEN = "given_"
 TRADES = f"{GIVEN}trades"
 PRICES = f"{GIVEN}prices"
 
-MOMENT = f"""epoch_ms(created_at) * {1 << PLACE_BITS} + CASE
+# A time that does not fit is the trouble of its row, whose moment is then unknown.
+MOMENT = f"""CASE WHEN abs(epoch_ms(created_at)) < {1 << 63 - PLACE_BITS} THEN epoch_ms(created_at) END
+        * {1 << PLACE_BITS} + CASE
         WHEN block_id IS DISTINCT FROM 0 AND index_in_block BETWEEN 0 AND {(1 << PLACE_BITS) - 2}
             THEN index_in_block + 1
         ELSE 0 END"""
