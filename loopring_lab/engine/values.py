@@ -10,6 +10,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from loopring_lab.bounded import shown
+from loopring_lab.columns import TRADES
 from loopring_lab.engine.frames import TYPES, exact
 from loopring_lab.engine.groups import WHOLE_NUMBER
 from loopring_lab.engine.hashes import known_hashes
@@ -43,7 +45,17 @@ def _texts(column: pa.ChunkedArray, name: str, caller: str) -> pa.ChunkedArray:
         column = column.cast(pa.large_string())
     elif not (pa.types.is_string(kind) or pa.types.is_large_string(kind)):
         raise not_text(name, kind, caller)
-    return known_hashes(column) if name == "order_hash" else column
+    if name == "order_hash":
+        return known_hashes(column)
+    words = TRADES[name].words if name in TRADES else ()
+    if words:
+        for text in pc.unique(column).to_pylist():
+            if text not in (*words, None):
+                raise LabError(
+                    f"{caller}: {name} has {shown(text, 60)}, which questions would count as nothing. Write it as "
+                    f"{' or '.join(words)}, or null where it is unknown."
+                )
+    return column
 
 
 def _whole_numbers(column: pa.ChunkedArray, name: str, caller: str) -> pa.ChunkedArray:

@@ -59,6 +59,25 @@ def test_a_column_of_nothing_is_unknown_whatever_its_type(trades, engine):
         assert result_rows(lab.fills.orders(empty)) == result_rows(without)
 
 
+@pytest.mark.parametrize("engine", IN_MEMORY)
+@pytest.mark.parametrize(
+    ("name", "good"),
+    [("side", "BUY or SELL"), ("fill_type", "amm or dex"), ("role", "maker or taker")],
+)
+def test_words_are_good_as_they_are_written_only(trades, engine, name, good):
+    others = trades[name].astype(str).str.swapcase()
+    for written in (others, others.astype("category")):
+        frame = on(engine, trades.assign(**{name: written}))
+        with pytest.raises(lab.LabError, match=rf"orders: {name} has .*as {good}, or"):
+            lab.fills.orders(frame)
+
+
+def test_categories_that_no_row_has_are_no_words(trades):
+    roles = trades["role"].cat.add_categories("Maker")
+    found = lab.fills.orders(trades.assign(role=roles))
+    assert result_rows(found) == result_rows(lab.fills.orders(trades))
+
+
 # Whole numbers
 
 NO_IDS: dict[str, list[Any]] = {
