@@ -35,7 +35,26 @@ def checked(column: pa.ChunkedArray, name: str, caller: str) -> pa.ChunkedArray:
         return _texts(column, name, caller)
     if wanted == "BIGINT":
         return _whole_numbers(column, name, caller)
+    if wanted is None:
+        _refuse_finer(column, name, caller)
     return column
+
+
+def _refuse_finer(column: pa.ChunkedArray, name: str, caller: str) -> None:
+    """Refuse times and lengths of time that answers, which have milliseconds, would make alike."""
+    kind = column.type
+    if pa.types.is_duration(kind):
+        least = pa.duration("ms")
+    elif pa.types.is_timestamp(kind) and kind.tz:
+        least = pa.timestamp("ms", kind.tz)
+    else:
+        return
+    try:
+        column.cast(least)
+    except pa.ArrowInvalid:
+        raise LabError(
+            f"{caller}: {name} is finer than a millisecond. Round it down with .dt.floor('ms')."
+        ) from None
 
 
 def _texts(column: pa.ChunkedArray, name: str, caller: str) -> pa.ChunkedArray:

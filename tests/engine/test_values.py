@@ -121,3 +121,21 @@ def test_whole_numbers_of_every_type_are_ids(trades, engine, made):
     frame = plain.assign(storage_id=made(ids))
     found = result_rows(lab.fills.orders(on(engine, frame)))
     assert found == result_rows(lab.fills.orders(plain))
+
+
+# Keys of the user's own
+
+
+@pytest.mark.parametrize("engine", IN_MEMORY)
+def test_keys_finer_than_answers_are_refused(trades, engine):
+    numbers = pd.Series([1, 2] * 50, trades.index)
+    for unit in ("us", "ns", "ms"):
+        moments = pd.to_datetime(numbers, unit=unit, utc=True)
+        for key in (moments, numbers.astype(f"timedelta64[{unit}]")):
+            frame = on(engine, trades.assign(desk=key, fee_token="LRC"))
+            if unit == "ms":
+                found = result_rows(lab.fees.summary(frame, by="desk"))
+                assert [line["fills"] for line in found] == [50, 50]
+                continue
+            with pytest.raises(lab.LabError, match=r"desk is finer than a millis"):
+                lab.fees.summary(frame, by="desk")
