@@ -23,6 +23,7 @@ from loopring_lab.errors import LabError
 from loopring_lab.fills.averages import with_average
 from loopring_lab.fills.orders import STORAGE_ID
 from loopring_lab.fills.prices import (
+    OUTSIDE_PRICES,
     RESERVED,
     SHOWN,
     asked,
@@ -90,8 +91,8 @@ def markouts(
     by : str or sequence of str, optional
         Aggregate by these columns; ``[]`` for all fills together.
     tolerance : str or pandas.Timedelta, optional
-        Maximum age of the price before the fill, when it was filled, and of that after it, at the horizon; None for
-        any age.
+        Maximum age of the price before the fill, when it was filled, and of an outside price after it, at the
+        horizon; None for any age.
     intervals : float
         Level of the intervals, between 0 and 1.
     cluster : {'account', 'day', 'week'}, optional
@@ -115,13 +116,13 @@ def markouts(
 
     Notes
     -----
-    ``price_before`` is the last price at or before the fill, ``price_after`` the last one at or before fill
-    and horizon that is later than the fill; where none lies in between, the fill is unpriced. So it is, with any
-    `tolerance`, where the two are less than half the horizon apart, as where prices are missing: what they say is of
-    a shorter one. Trades of this exchange count as before if they are older than the order's first fill, and as after
-    if they are newer than its last: so neither is of the fill itself, its other side or another fill of its order.
-    Minute closes price one in six fills at 10 seconds, over a span of nearly a minute: they say something from
-    1 minute on.
+    ``price_before`` is the last price at or before the fill, ``price_after`` the last one at or before fill and horizon
+    that is later than the fill; where none lies in between, the fill is unpriced. So it is, with any `tolerance`, where
+    two outside prices are less than half the horizon apart, as where some are missing: what they say is of a shorter
+    one. Trades of this exchange count as before if they are older than the order's first fill, and as after if they are
+    newer than its last: so neither is of the fill itself, its other side or another fill of its order, and where trades
+    are rare the one after may be of long before the horizon. Minute closes price one in six fills at 10 seconds, over a
+    span of nearly a minute: they say something from 1 minute on.
 
     These are not Rule 605's measures, which take twice the distance from the midpoint of the best bid and offer when
     the order is received. Here it is the distance itself, from the last trade or close, which may be as old as
@@ -164,8 +165,13 @@ def markouts(
         order={**keys.order, "horizon": list(lengths)},
     )
     kind = kind_of_prices(beside, fills)
-    # A price after a fill is looked up from the millisecond after the horizon.
-    within_later = None if within is None else within + 1
+    is_later = "found_moment > ended"
+    within_later = None
+    if kind == OUTSIDE_PRICES:
+        # Where a feed is out, the last price before the horizon is one of soon after the fill.
+        is_later += f" AND (found_moment >> {PLACE_BITS}) - (moment_before >> {PLACE_BITS}) >= length / 2"
+        # It is looked up from the millisecond after the horizon.
+        within_later = None if within is None else within + 1
     roles, tables = role_steps(fills)
     named = [
         f"({number}, {literal(name)}, {lengths[name]})"
@@ -203,8 +209,7 @@ CROSS JOIN horizons AS h""",
         "priced": f"""
 -- with the last price up to the horizon, if that is one after the order, and far enough from the one before it
 SELECT *,
-    found_moment > ended
-        AND (found_moment >> {PLACE_BITS}) - (moment_before >> {PLACE_BITS}) >= length / 2 AS is_after,
+    {is_later} AS is_after,
     CASE WHEN is_after THEN found_price END AS price_after,
     CASE WHEN is_after THEN {time_sql("found_moment")} END AS after_at
 FROM after""",

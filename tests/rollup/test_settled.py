@@ -435,20 +435,14 @@ def test_a_reference_is_never_of_the_fill_its_order_or_what_comes_later(trades):
         None if pd.isna(price) else price for price in found["price_before"]
     ] == expected
     assert sum(price is not None for price in expected) > 100
-    # All of this is one moment, of which no price can be that of an hour later.
-    assert found["price_after"].isna().all()
-    # The next trade is newer than the last fill of the order.
-    following = lab.fills.all_in_cost(trades, "next")
-    is_taker = trades["role"] == "taker"
-    after = []
-    for market, *order, _, _ in takers:
-        newer = [
-            one for one in rows if one[0] == market and one[4] > max(own[tuple(order)])
-        ]
-        after.append(newer[0][5] if newer else None)
+    # An hour later the block is over: its last fill in the market counts, if it is newer than the order's last.
+    last = {row[0]: row for row in rows}
+    after = [
+        last[row[0]][5] if last[row[0]][4] > max(own[tuple(row[1:4])]) else None
+        for row in takers
+    ]
     assert [
-        None if pd.isna(price) else price
-        for price in following.loc[is_taker, "reference_price"]
+        None if pd.isna(price) else price for price in found["price_after"]
     ] == after
 
 

@@ -565,7 +565,7 @@ def markouts(
 ) -> Rows:
     """Compare each taker's fill with the last price known before it, and the last one up to each horizon.
 
-    That is of the horizon if it is no older there than the tolerance, and half of the horizon from the one before.
+    From outside, that is of the horizon if it is no older there than the tolerance, and half of it from the one before.
     """
     shown = [
         "created_at",
@@ -590,12 +590,16 @@ def markouts(
             ]
             end = fill.created_at is not None and (fill.created_at + length + 1, 0)
             after = last_before(later, end or None, None)
-            if after and (
-                not before
-                or 2 * (after.created_at - before.created_at) < length
-                or (
-                    tolerance is not None
-                    and fill.created_at + length - after.created_at > tolerance
+            if (
+                outside
+                and after
+                and (
+                    not before
+                    or 2 * (after.created_at - before.created_at) < length
+                    or (
+                        tolerance is not None
+                        and fill.created_at + length - after.created_at > tolerance
+                    )
                 )
             ):
                 after = None
