@@ -279,7 +279,8 @@ def test_every_step_says_what_its_rows_are():
 def test_a_time_beyond_all_moments_is_the_trouble_of_its_row(year):
     trades = lab.connect().trades(10083, limit=50)
     time = pd.Timestamp(f"{year}-01-01", tz="UTC").as_unit("ms")
-    odd = trades[:1].assign(created_at=time, market="LRC-USDT", trade_id=1)
+    odd = trades[trades["market"] != trades["market"].iloc[-1]][:1]
+    odd = odd.assign(created_at=time, trade_id=1)
     with_odd = pd.concat([trades, odd], ignore_index=True)
     assert len(lab.fees.in_token(with_odd, "USDC")) == len(with_odd)
     found = lab.fills.all_in_cost(with_odd, "next", by=[])
