@@ -44,5 +44,10 @@ def _are_hashes(texts: pa.Array | pa.ChunkedArray, digits: str) -> Any:
 
 def are_known(batches: Iterable[pa.RecordBatch]) -> bool:
     """Say whether each text in the first column is a hash in small letters: queries then take it as it is."""
-    columns = (batch.column(0) for batch in batches)
-    return all(pc.all(_are_hashes(column, HEX_DIGITS)).as_py() for column in columns)
+    # A column of which nothing is known has no type.
+    columns = (batch.column(0).cast(pa.string()) for batch in batches)
+    # Of a slice of nulls all are known.
+    return all(
+        pc.all(_are_hashes(column, HEX_DIGITS), min_count=0).as_py()
+        for column in columns
+    )

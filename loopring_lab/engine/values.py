@@ -19,6 +19,8 @@ from loopring_lab.errors import LabError
 
 # The type of a column of which nothing is known, by that which queries take.
 UNKNOWN = {"VARCHAR": pa.string(), "BIGINT": pa.int64()}
+# Types of texts that become Arrow's usual one.
+AS_TEXT = (pa.string_view(), pa.binary(), pa.large_binary(), pa.binary_view())
 # Not every whole number from here on is a float.
 FLOATS_END = 2.0**53
 
@@ -60,8 +62,12 @@ def _refuse_finer(column: pa.ChunkedArray, name: str, caller: str) -> None:
 def _texts(column: pa.ChunkedArray, name: str, caller: str) -> pa.ChunkedArray:
     is_dictionary = pa.types.is_dictionary(column.type)
     kind = column.type.value_type if is_dictionary else column.type
-    if pa.types.is_string_view(kind):
-        column = column.cast(pa.large_string())
+    if kind in AS_TEXT:
+        # Bytes are what a Parquet file without a type of text has.
+        try:
+            column = column.cast(kind).cast(pa.large_string())
+        except pa.ArrowInvalid:
+            raise not_text(name, kind, caller) from None
     elif not (pa.types.is_string(kind) or pa.types.is_large_string(kind)):
         raise not_text(name, kind, caller)
     if name == "order_hash":
@@ -118,6 +124,6 @@ def is_text(kind: str) -> bool:
 def not_text(name: str, kind: Any, caller: str) -> LabError:
     """Build the error for a column of texts that holds something else."""
     return LabError(
-        f"{caller}: {name} is {kind}, not text. Convert it to text, such as bytes with .str.decode('ascii') in pandas, "
-        "or fill the column with nulls if nothing in it is known."
+        f"{caller}: {name} is {kind}, not text. Convert it to text, or fill the column with nulls if nothing in it is "
+        "known."
     )

@@ -458,15 +458,13 @@ def _order_steps(
         parts += f" WHEN {number} THEN [{', '.join(shown)}]"
     every_cost = " + ".join(f"cost_{place}" for place in most)
     paid = [
-        f"CASE WHEN is_priced THEN (value::DOUBLE * cost_{place})::HUGEINT END AS paid_{place}"
-        for place in most
+        f"(value::DOUBLE * cost_{place})::HUGEINT AS paid_{place}" for place in most
     ]
     summed = [
         "size",
         "value",
         "distance",
         "fills",
-        "unpriced",
         *(f"paid_{place}" for place in most),
     ]
     asked_keys = [alias for alias in keys.aliases if alias != part]
@@ -491,26 +489,23 @@ SELECT {group}, market, side, fill_type, order_id, is_only, is_taken, size,
 FROM priced
 LEFT JOIN worth ON quote = token AND {DAY_SQL} = worth.day"""),
         "orders": Large(f"""
--- orders at each venue, their fills without a known cost apart, and for each group a row without a value that counts
--- the fills left out
+-- orders at each venue, and for each group and venue a row without a market, of all fills whether their cost is known
+-- or not: how many have a taker, what these are worth, and how many are left out
 WITH weighed AS NOT MATERIALIZED (
     -- what each fill adds to its order, in whole numbers: sums of these have the same digits in any order of rows
-    SELECT {group}, part_set, market, side, fill_type, order_id, is_only, began, account, day, week, value,
-        coalesce(size > 0 AND value > 0 AND isfinite({every_cost}), FALSE) AS is_priced,
-        CASE WHEN is_priced THEN size END AS size,
-        is_priced::BIGINT AS fills,
-        1 - fills AS unpriced,
-        CASE WHEN is_priced THEN (value::DOUBLE * abs(price_cost))::HUGEINT END AS distance,
+    SELECT {group}, part_set, market, side, fill_type, order_id, is_only, began, account, day, week, size, value,
+        1 AS fills,
+        (value::DOUBLE * abs(price_cost))::HUGEINT AS distance,
         {", ".join(paid)}
     FROM rows
-    WHERE is_taken
+    WHERE is_taken AND size > 0 AND value > 0 AND isfinite({every_cost})
 )
-SELECT * EXCLUDE (order_id, is_only, is_priced)
+SELECT * EXCLUDE (order_id, is_only)
 FROM weighed
 WHERE is_only  -- most orders have one fill, and need not be put together
 UNION ALL BY NAME
-SELECT * EXCLUDE (order_id, is_only, is_priced)
-    REPLACE (sum(size) OVER (PARTITION BY {group}, part_set, market, side, order_id) AS size)
+SELECT * EXCLUDE (order_id, is_only)
+    REPLACE (sum(size) OVER (PARTITION BY part_set, order_id) AS size)
 FROM (
     SELECT * EXCLUDE (began, account, day, week, {", ".join(summed)}),
         min(COLUMNS(['began', 'account', 'day', 'week'])),
@@ -520,7 +515,10 @@ FROM (
     GROUP BY ALL
 )
 UNION ALL BY NAME
-SELECT {group}, part_set, count(*) FILTER (WHERE NOT is_taken) AS left_out
+SELECT {group}, part_set, fill_type,
+    count(*) FILTER (WHERE is_taken) AS taken,
+    sum(value) FILTER (WHERE is_taken) AS taken_value,
+    count(*) FILTER (WHERE NOT is_taken) AS left_out
 FROM rows
 GROUP BY ALL"""),
         "ends": ends_sql("orders", ("part_set", "market"), "size", SIZE_CLASSES),
@@ -534,7 +532,9 @@ FROM orders
 LEFT JOIN ends USING (part_set, market)"""),
         "costed": Streamed(f"""
 -- each cost of these orders, at the venue where they were filled
-SELECT {keys.columns()}, market, cell, account, day, week, fills, unpriced, distance, left_out,
+SELECT {keys.columns()}, market, cell, account, day, week, fills, distance, taken, left_out,
+    CASE WHEN fill_type = 'amm' THEN taken_value END AS pool_total,
+    CASE WHEN fill_type = 'dex' THEN taken_value END AS book_total,
     CASE WHEN fill_type = 'amm' THEN value ELSE 0 END AS pool_value,
     CASE WHEN fill_type = 'amm' THEN paid ELSE 0 END AS pool_paid,
     CASE WHEN fill_type = 'dex' THEN value ELSE 0 END AS book_value,
@@ -560,9 +560,8 @@ def _difference_steps(
 SELECT {group}, market, cell,
     sum(fills) AS fills,
     count(cell) AS orders,
-    sum(unpriced) AS unpriced,
     sum(distance) AS distance,
-    sum(left_out) AS left_out,
+    sum(COLUMNS(['taken', 'left_out', 'pool_total', 'book_total'])),
     {sums}
 FROM costed
 GROUP BY ALL""",
@@ -604,9 +603,9 @@ GROUP BY ALL""",
         "answer": f"""
 WITH venues AS (  -- what takers traded at each venue, and the fills left out
     SELECT {group},
-        sum(pool_value)::DOUBLE AS pool_total,
-        sum(book_value)::DOUBLE AS book_total,
-        sum(unpriced)::BIGINT AS unpriced,
+        sum(pool_total)::DOUBLE AS pool_total,
+        sum(book_total)::DOUBLE AS book_total,
+        (sum(taken) - coalesce(sum(fills), 0))::BIGINT AS unpriced,
         sum(left_out) AS left_out
     FROM sums
     GROUP BY ALL

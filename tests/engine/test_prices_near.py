@@ -168,11 +168,10 @@ def test_closes_may_be_on_another_connection_than_trades(tmp_path):
     [
         pytest.param(b"ETH-USDC", [7, None, 9], id="bytes"),
         pytest.param(float("nan"), [None] * 3, id="unknown"),
-        pytest.param(1, [None] * 3, id="numbers"),
     ],
 )
-def test_markets_of_closes_may_be_no_text(market, expected):
-    """Bytes are what a Parquet file without a type of text has; no market that was traded in is a number."""
+def test_markets_of_closes_may_be_bytes_or_unknown(market, expected):
+    """Bytes are what a Parquet file without a type of text has."""
     found = lab.fills.all_in_cost(
         fills(3 * DAY, -DAY, 9 * DAY + HOUR), RARE.assign(market=market), tolerance=None
     )
