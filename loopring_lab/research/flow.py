@@ -45,10 +45,10 @@ FROM fills
 WHERE told_role = 'taker' AND fill_type IN ('amm', 'dex') AND account_id IS NOT NULL"""
 
 GAINED = """
--- how much better than the outside price each fill was, in basis points: the fee of a pool is in its price, that of a
--- taker on the book is not
+-- how much better than the outside price each fill was, in basis points, by its price alone at both venues: what the
+-- taker pays the exchange is not known to stop an arbitrageur, and differs from venue to venue
 SELECT *,
-    -({worse}) - CASE fill_type WHEN 'dex' THEN fee_bps ELSE 0 END AS fill_gain
+    -({worse}) AS fill_gain
 FROM found"""
 
 GAINS = f"""
@@ -171,8 +171,11 @@ def with_flow(
     S (1 - f) to S / (1 - f) [1]_. What a fill at a constant product pays on average is the geometric mean of the
     prices before and after it, and the fee. So one that starts within the band never gets a better price than S, fee
     included, and one that starts outside it and goes to its edge always does: an order gains by how much its price is
-    better than S. No fee need be assumed, as the pool's is in its price; on the order book, what the taker pays is
-    taken off.
+    better than S. No fee need be assumed, as the pool's is in its price, and prices at the book are judged alike. The
+    fee that a taker pays the exchange counts at neither venue: it takes most of what the arbitrageurs of the synthetic
+    world gain, so that a month of their orders would not show it. So an account whose prices are better than outside,
+    but not by its fees, is ``arbitrage`` too; where fees differ between venues and users get such prices, a comparison
+    of those who are left favours the venue with the lower fees.
 
     Users gain at times, by chance. Were an order judged by its own gain, the cheap ones would be called arbitrage, and
     what is left would look expensive at the venue with the noisier prices. So the class of an account at an order comes
@@ -216,7 +219,7 @@ def with_flow(
         "gained": GAINED.format(worse=worse_sql("price", "found_price")),
         "gains": GAINS.format(group=group),
     }
-    needs = (*ROLE_COLUMNS, "price", "notional", "fee_bps")
+    needs = (*ROLE_COLUMNS, "price", "notional")
     judged = {
         **steps,
         "sums": SUMS.format(group=group),

@@ -98,7 +98,6 @@ def test_an_order_has_no_say_in_its_own_class():
     # What these gain: cheap orders of the book in most accounts, so that some are arbitrage at some orders alone.
     sign = trades["side"].map({"BUY": 1, "SELL": -1})
     gain = -10_000 * sign * (trades["price"].astype(float) - 1)
-    gain -= trades["fee_bps"].where(trades["fill_type"] == "dex", 0)
     shift = gain.groupby(trades["account_id"]).transform("mean") - 12
     price = trades["price"].astype(float) + sign * shift / 10_000
     trades["price"] = to_units(np.rint(price * 1e12).astype(int).tolist(), 12)
@@ -115,6 +114,24 @@ def test_an_order_has_no_say_in_its_own_class():
     by_account = expected.groupby(trades["account_id"]).nunique()
     assert (by_account == 2).sum() > 20
     assert known["flow"].tolist() == expected.tolist()
+
+
+@pytest.mark.parametrize(
+    ("better", "flow"), [(-8, "user"), (8, "arbitrage")], ids=["worse", "better"]
+)
+def test_a_class_is_the_same_at_both_venues(better, flow):
+    """Every price is so many basis points better than outside, and every taker pays a fee of 10."""
+    trades, prices = population("no arbitrage", 3)
+    sign = trades["side"].map({"BUY": 1, "SELL": -1}).astype(int)
+    at = 10**8 - sign * better * 10**4
+    trades["price"] = to_units(at.tolist(), 8)
+    assert set(trades["fee_bps"]) == {10}
+    known = lab.research.with_flow(trades, prices)
+    classes = known.groupby("fill_type", observed=True)["flow"].unique()
+    assert {venue: list(found) for venue, found in classes.items()} == {
+        "amm": [flow],
+        "dex": [flow],
+    }
 
 
 def test_an_own_column_of_that_name_is_replaced(trades, prices):
