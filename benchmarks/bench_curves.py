@@ -22,7 +22,7 @@ import loopring_lab as lab
 from loopring_lab.relayer import World
 
 CHEAPER = ("pool", "neither", "book")
-CLUSTERS = ("order", "day")
+CLUSTERS = ("account", "day", "week")
 # Dollars of an order, from small to large ones.
 SIZES = np.array([250.0, 500.0, 1000.0, 2000.0, 4000.0])
 # The targets of 95 % bands, and of the mean error at each size.

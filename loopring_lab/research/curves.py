@@ -42,6 +42,10 @@ from loopring_lab.research.curve_fit import CELL, STEPS, CostFit, sizes_at
 
 VENUES = {"pool": "amm", "book": "dex"}
 DIFFERENCE = "difference"
+# Why there is no difference between two venues with curves.
+NOTHING_SHARED = (
+    "the venues share no weeks, or no markets, sides and hours, to compare them in"
+)
 # A curve of fewer orders says nothing.
 FEWEST = 20
 # A curve leaves out this part of the orders at either end, where single orders bend it.
@@ -76,8 +80,8 @@ CROSSING = {
 # A list of one, as rows without it then have no column for each of what it says.
 DESCRIBED = ", ".join(f"{name}: {name}" for name in CELL)
 CELLS = f"""
--- orders of each cell, with what they share, and of each account, day and week in it; a row without a cell has how many
--- fills count nowhere
+-- orders of each cell, with what they share, and of each account, day and week in it, by week; a row without a cell has
+-- how many fills count nowhere
 SELECT cell,
     [{{{DESCRIBED}}}] AS described,
     count(*) AS orders,
@@ -91,7 +95,7 @@ WHERE NOT is_taken
 UNION ALL BY NAME
 SELECT * REPLACE (list_position({list(LEVELS)}, level)::TINYINT AS level)
 FROM (
-    {by_cluster_sql("cell", "count(*) AS orders, fsum(cost) AS cost", "orders")}
+    {by_cluster_sql("cell, week", "count(*) AS orders, fsum(cost) AS cost", "orders")}
 )"""
 
 
@@ -106,8 +110,8 @@ def cost_curves(
     """Estimate what orders of each size cost at the AMM pool and on the order book, other things being equal.
 
     The all-in cost of takers' orders is regressed on the logarithm of their size, a curve for each venue, with
-    effects of the market, the side and the hour of the day. So a curve is what an order of that size would have paid
-    at the venue, in the mean of the markets, sides and hours of all orders. Each order counts once.
+    effects of the market, the side, the hour of the day and the week. So a curve is what an order of that size would
+    have paid at the venue, in the mean of the markets, sides, hours and weeks of all orders. Each order counts once.
 
     Parameters
     ----------
@@ -127,10 +131,11 @@ def cost_curves(
     frame of the same kind (pandas for an Archive), one row per venue and size
         ``venue``: ``pool``, ``book``, and ``difference``, pool minus book, at sizes that both have; ``quote``, the
         token that sizes are counted in, that of most fills; ``size`` (float64); ``cost_bps``, from ``low_bps`` to
-        ``high_bps`` (float64 basis points, null where a venue's curve does not follow from the orders); ``orders``
-        that the curve rests on; ``cluster`` and ``clusters``, what varies as one and how many of these the venue
-        with fewer has; ``reference``, ``outside prices`` or ``own trades``. A venue with fewer than 20 orders has no
-        rows, and neither have the largest and smallest 2.5 % of a venue's sizes.
+        ``high_bps`` (float64 basis points, null where a venue's curve does not follow from the orders, as where the
+        venues share no week); ``orders`` that the curve rests on; ``cluster`` and ``clusters``, what varies as one
+        and how many of these the venue with fewer has in weeks that both venues share; ``reference``, ``outside
+        prices`` or ``own trades``. A venue with fewer than 20 orders has no rows, and neither have the largest and
+        smallest 2.5 % of a venue's sizes.
 
     Raises
     ------
@@ -140,10 +145,13 @@ def cost_curves(
     Notes
     -----
     A curve is a natural cubic spline with four knots (Harrell, section 2.4.5). Orders of one market, side, hour,
-    venue and size, rounded to a quarter of the natural logarithm, are one row of a weighted least squares fit, which
-    gives what a fit of single orders would. Bands are those of a cluster jackknife (CRV3) with Student's t, see
-    `engine.clusters`; those of a venue's curve also cover which markets, sides and hours orders happened to be in.
-    Where no level has 8 clusters at each venue, there are none.
+    week, venue and size, rounded to a quarter of the natural logarithm, are one row of a weighted least squares fit,
+    which gives what a fit of single orders would. Weeks are those of `compare_venues`. A cost that changes with time
+    at both venues alike is no difference of theirs, but for what changes within a week; effects add up, so that one
+    that changes in some markets alone can be.
+    Bands are those of a cluster jackknife (CRV3) with Student's t, see `engine.clusters`; those of a venue's curve
+    also cover which markets, sides, hours and weeks orders happened to be in. Where no level has 8 clusters at each
+    venue, or a curve does not follow without one of them, there are none.
 
     Users choose venues, often by price: a curve describes orders that went to a venue, not what others would pay.
     Arbitrage is no user's cost: leave it out first, such as by ``flow`` of `with_flow`.
@@ -160,8 +168,8 @@ def cost_curves(
     >>> curves = lab.research.cost_curves(trades, client.outside_prices(trades))
     >>> curves[["venue", "size", "cost_bps"]].iloc[[0, 40]]
        venue         size   cost_bps
-    0   pool   115.584285  26.988911
-    40  pool  3827.625821  29.320334
+    0   pool   115.584285  26.734985
+    40  pool  3827.625821  29.626247
     """
     caller = "lab.research.cost_curves"
     check_intervals(intervals, cluster, caller)
@@ -183,34 +191,26 @@ def cost_curves(
     cells = _cells_with_curves(sums)
     if cells.empty:
         return _answer(fills, pd.DataFrame(), CURVE)
-    fit = CostFit(cells)
-    # A venue without a curve has no band either.
-    errors_of = _errors(fit, sums, cluster)
-    about = {
-        "quote": _unit_of(tables["worth"]),
-        "reference": kind,
-        LEFT_OUT: pc.sum(sums.filter(pc.is_null(sums["cell"]))["orders"]).as_py(),
-    }
-    drawn = []
-    for venue, sizes, design, orders in _curves(fit, cells):
-        # Effects of markets, sides and hours cancel out of the difference.
-        more = 0.0 if venue == DIFFERENCE else fit.variance_of_mix()
-        curve = pd.DataFrame(
-            {"venue": venue, "size": np.exp(sizes / STEPS), "orders": orders},
-            range(len(sizes)),
-        )
-        curve["cost_bps"] = fit.estimates(design)
-        reach = np.full(len(sizes), np.nan)
-        for level, clusters, freedom, covariance in errors_of:
-            one = fit.errors(design, covariance, more) * student(intervals, freedom)
-            is_wider = ~(one <= reach)
-            reach[is_wider] = one[is_wider]
-            curve.loc[is_wider, "cluster"] = level
-            curve.loc[is_wider, "clusters"] = clusters
-        curve["low_bps"] = curve["cost_bps"] - reach
-        curve["high_bps"] = curve["cost_bps"] + reach
-        drawn.append(curve.assign(**about))
-    return noted(_answer(fills, pd.concat(drawn), CURVE), kind, fills, beside)
+    by_week = _parts_of(sums, "week", cells)
+    fit = CostFit(cells, by_week)
+    parts = list(_curves(fit, cells))
+    rows = np.vstack([design for _, design in parts])
+    drawn = pd.concat([curve for curve, _ in parts], ignore_index=True)
+    drawn["cost_bps"] = fit.estimates(rows)
+    reach = np.full(len(rows), np.nan)
+    for level, clusters, freedom, own in _levels(sums, cells, by_week, cluster):
+        one = fit.errors(rows, own) * student(intervals, freedom)
+        is_wider = ~(one <= reach)
+        reach[is_wider] = one[is_wider]
+        drawn.loc[is_wider, "cluster"] = level
+        drawn.loc[is_wider, "clusters"] = clusters
+    reach[np.isinf(reach)] = np.nan
+    drawn["low_bps"] = drawn["cost_bps"] - reach
+    drawn["high_bps"] = drawn["cost_bps"] + reach
+    drawn["quote"] = _unit_of(tables["worth"])
+    drawn["reference"] = kind
+    drawn[LEFT_OUT] = pc.sum(sums.filter(pc.is_null(sums["cell"]))["orders"]).as_py()
+    return noted(_answer(fills, drawn, CURVE), kind, fills, beside)
 
 
 def crossing(curves: Trades[FrameT]) -> FrameT:
@@ -249,9 +249,8 @@ def crossing(curves: Trades[FrameT]) -> FrameT:
     given_curves = given(curves, "lab.research.crossing")
     given_curves.check(list(CURVE)[:-1])
     table = given_curves.to_pandas()
-    is_difference = table["venue"] == DIFFERENCE
-    known = table[is_difference].dropna(subset=["cost_bps"])
-    found = _crossing_of(known.sort_values("size"))
+    difference = table[table["venue"] == DIFFERENCE].sort_values("size")
+    found = _crossing_of(difference)
     quotes = table["quote"].dropna()
     found["quote"] = quotes.iloc[0] if len(quotes) else None
     return _answer(given_curves, pd.DataFrame([found]), CROSSING)
@@ -261,6 +260,9 @@ def _crossing_of(difference: pd.DataFrame) -> dict[str, Any]:
     """Return where a difference crosses 0, at sizes in ascending order, and what is known around it."""
     if difference.empty:
         return {"reason": "no sizes at which both venues have a curve"}
+    difference = difference.dropna(subset=["cost_bps"])
+    if difference.empty:
+        return {"reason": NOTHING_SHARED}
     costs = difference["cost_bps"].to_numpy()
     is_pool_cheaper = costs < 0
     found: dict[str, Any] = {
@@ -351,41 +353,46 @@ def _cells_with_curves(sums: pa.Table) -> pd.DataFrame:
     return cells[orders >= FEWEST].sort_values(list(CELL), ignore_index=True)
 
 
-def _errors(
-    fit: CostFit, sums: pa.Table, cluster: str | None
-) -> list[tuple[str, int, int, np.ndarray]]:
-    """Return the levels with enough clusters, from the sums of each cluster in each cell.
+def _levels(
+    sums: pa.Table, cells: pd.DataFrame, by_week: pd.DataFrame, cluster: str | None
+) -> Iterator[tuple[str, int, int, pd.DataFrame]]:
+    """Yield the levels with enough clusters: the sums of each cluster in each cell, by week.
 
-    Each has the number of clusters at the venue with fewer, the degrees of freedom, and the covariance.
+    Each has the number of clusters at the venue with fewer, and the degrees of freedom. Weeks with one venue say
+    nothing of a difference, so clusters that are nowhere else do not count.
     """
-    found = []
+    venue_of = cells["fill_type"].to_numpy()
+    venues = by_week.groupby("week")["place"].agg(
+        lambda place: len(set(venue_of[place]))
+    )
+    shared = venues.index[venues == cells["fill_type"].nunique()]
     for level in [cluster] if cluster else LEVELS:
         # Sums of clusters in cells are nearly as many as orders, so that those of one level are enough at a time.
-        is_of_level = pc.equal(sums["level"], 1 + LEVELS.index(level))
-        parts = _parts_of(sums.filter(is_of_level), fit)
-        venues = fit.cells["fill_type"].to_numpy()[parts["place"]]
-        fewest = int(parts["cluster"].groupby(venues).nunique().min())
-        every = parts["cluster"].nunique()
+        parts = _parts_of(sums, level, cells)
+        counted = parts[parts["week"].isin(shared)]
+        at_venues = counted["cluster"].groupby(venue_of[counted["place"]])
+        every = counted["cluster"].nunique()
+        fewest = int(at_venues.nunique().min()) if every else 0
         if fewest >= LEAST_CLUSTERS:
-            found.append((level, fewest, every - 1, fit.jackknife(parts)))
+            yield level, fewest, every - 1, parts
         elif cluster is None and level == "account" and every > 1:
             # A few accounts cannot speak for others; one speaks for itself.
-            return []
-    return found
+            return
 
 
-def _parts_of(sums: pa.Table, fit: CostFit) -> pd.DataFrame:
-    """Return the sums of clusters, by the ``place`` of their cell among those of the fit."""
-    parts: pd.DataFrame = sums.drop_columns(["described", "level"]).to_pandas()
-    parts["place"] = pd.Index(fit.cells["cell"]).get_indexer(parts.pop("cell"))
+def _parts_of(sums: pa.Table, level: str, cells: pd.DataFrame) -> pd.DataFrame:
+    """Return the sums of clusters by week, and by the ``place`` of their cell among those of the fit."""
+    of_level = sums.filter(pc.equal(sums["level"], 1 + LEVELS.index(level)))
+    parts: pd.DataFrame = of_level.drop_columns(["described", "level"]).to_pandas()
+    parts["place"] = pd.Index(cells["cell"]).get_indexer(parts.pop("cell"))
     # Cells of a venue without a curve are not among those of the fit.
     return parts[parts["place"] >= 0]
 
 
 def _curves(
     fit: CostFit, cells: pd.DataFrame
-) -> Iterator[tuple[str, np.ndarray, np.ndarray, int]]:
-    """Yield each curve: its name, its sizes in steps, their rows in the fit, and how many orders it rests on."""
+) -> Iterator[tuple[pd.DataFrame, np.ndarray]]:
+    """Yield each curve: its name, its sizes and how many orders it rests on, and its rows in the fit."""
     ends = {}
     for fill_type, of_venue in cells.groupby("fill_type"):
         ends[fill_type] = sizes_at(of_venue, (TAIL, 1 - TAIL))
@@ -398,11 +405,16 @@ def _curves(
         if fill_type in ends:
             low, high = ends[fill_type]
             own = steps[(steps >= low) & (steps <= high)]
-            yield name, own, fit.curve(fill_type, own), int(orders[fill_type])
+            yield _curve(name, own, orders[fill_type]), fit.curve(fill_type, own)
     if len(ends) == len(VENUES):
         both = steps[(steps >= max(lows)) & (steps <= min(highs))]
         rows = fit.curve("amm", both) - fit.curve("dex", both)
-        yield DIFFERENCE, both, rows, int(orders.sum())
+        yield _curve(DIFFERENCE, both, orders.sum()), rows
+
+
+def _curve(name: str, steps: np.ndarray, orders: float) -> pd.DataFrame:
+    sizes = np.exp(steps / STEPS)
+    return pd.DataFrame({"venue": name, "size": sizes, "orders": orders})
 
 
 def _unit_of(worth: pa.Table) -> str | None:

@@ -8,9 +8,12 @@ import pyarrow as pa
 import pytest
 from support.comparison import closes_after, orders_of
 from support.optional import thorough
+from support.populations import population
 from support.worlds import true_prices, users_of, values_of
 
 import loopring_lab as lab
+from loopring_lab.amounts import to_units
+from loopring_lab.errors import LabError
 from loopring_lab.relayer import World
 
 
@@ -77,7 +80,7 @@ def test_a_regression_of_single_orders_gives_the_same_difference_and_error(
     # All four add up to the constant.
     columns = dict(zip(names, at_pool.T, strict=True))
     columns |= {f"both{number}": splines[:, number] for number in range(3)}
-    effects = "+ C(market) + C(side) + C(hour)"
+    effects = "+ C(market) + C(side) + C(hour) + C(week)"
     fit = pyfixest.feols(
         f"cost ~ {' + '.join(columns)} {effects}",
         orders.assign(**columns),
@@ -242,6 +245,49 @@ def test_a_level_that_does_not_follow_is_null(trades, marks):
     curves = lab.research.cost_curves(here, marks)
     assert set(curves["venue"]) == {"pool", "book", "difference"}
     assert curves["cost_bps"].isna().all()
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_venues_that_share_no_week_have_no_difference(seed):
+    trades, prices = population("other months", seed)
+    curves = lab.research.cost_curves(trades, prices)
+    assert set(curves["venue"]) == {"pool", "book", "difference"}
+    assert curves[["cost_bps", "low_bps", "high_bps"]].isna().all(axis=None)
+    reason = lab.research.crossing(curves)["reason"].iloc[0]
+    assert reason.startswith("the venues share no weeks")
+    with pytest.raises(LabError, match="cost_curves: the venues share no weeks"):
+        lab.research.figures.cost_curves(trades, prices=prices)
+
+
+def test_a_cost_that_changes_by_week_at_both_venues_is_no_difference():
+    """Prices are 20 bps worse from week to week, and less and less goes to the pool, which costs 5 bps more."""
+    trades, prices = population("ties", 1)
+    day = trades["created_at"].dt.floor("D")
+    week = ((day - day.min()) // pd.Timedelta("7D")).to_numpy()
+    is_pool = np.arange(len(trades)) % 10 >= week
+    sign = trades["side"].map({"BUY": 1, "SELL": -1}).astype(int).to_numpy()
+    worse = 20 * week + 5 * is_pool
+    price = 10**8 + sign * worse * 10**4
+    changed = trades.assign(
+        fill_type=np.where(is_pool, "amm", "dex"), price=to_units(price.tolist(), 8)
+    )
+    curves = lab.research.cost_curves(changed, prices)
+    difference = curves[curves["venue"] == "difference"]
+    assert difference["cost_bps"].to_numpy() == pytest.approx(5, abs=1e-6)
+    assert difference["low_bps"].to_numpy() == pytest.approx(5, abs=1e-6)
+
+
+def test_a_difference_that_rests_on_one_cluster_has_no_band():
+    """But for one account, each market has one venue."""
+    trades, prices = population("shifting mix", 1)
+    at_pool = trades["fill_type"] == "amm"
+    in_first = trades["market"] == "LRC-USDC"
+    mine = trades["account_id"] == trades["account_id"].iloc[0]
+    alone = trades[mine | (at_pool == in_first)]
+    curves = lab.research.cost_curves(alone, prices, cluster="account")
+    difference = curves[curves["venue"] == "difference"]
+    assert difference["cost_bps"].notna().all()
+    assert difference["low_bps"].isna().all()
 
 
 def test_few_orders_have_no_curve(trades, marks):

@@ -34,7 +34,7 @@ SIZE_DIGITS = 2
 
 
 def cost_curves(trades: Any, *, prices: Any = None, ax: Axes | None = None) -> Figure:
-    """Draw what an order of each size costs at each venue, market, side and hour being equal.
+    """Draw what an order of each size costs at each venue, market, side, hour and week being equal.
 
     Parameters
     ----------
@@ -54,7 +54,7 @@ def cost_curves(trades: Any, *, prices: Any = None, ax: Axes | None = None) -> F
     Raises
     ------
     LabError
-        No venue has enough orders for a curve, or an argument is not valid.
+        No venue has enough orders for a curve, the venues share no weeks, or an argument is not valid.
 
     Examples
     --------
@@ -67,6 +67,11 @@ def cost_curves(trades: Any, *, prices: Any = None, ax: Axes | None = None) -> F
     crossing = as_pandas(research.crossing(curves)).iloc[0]
     table = as_pandas(curves).rename(columns=ESTIMATE)
     drawn = table[table["venue"].isin(VENUES)].dropna(subset=["mean"])
+    if drawn.empty and len(table):
+        raise LabError(
+            f"{caller}: {crossing['reason']}. Add trades of times and markets in which both were used, or give those "
+            "of one venue."
+        )
     if drawn.empty:
         raise LabError(
             f"{caller}: no venue has enough takers' orders with a price for a curve. Combine the trades of several "
@@ -80,7 +85,7 @@ def cost_curves(trades: Any, *, prices: Any = None, ax: Axes | None = None) -> F
     )
     note += f"\n{measured(drawn, '1min', caller)}"
     marks = []
-    title = "All-in cost by size, market, side and hour being equal"
+    title = "All-in cost by size, market, side, hour and week being equal"
     with drawing(trades, ax, title, note) as axes:
         axes.axhline(0, **zero_line())
         for venue in VENUES:
