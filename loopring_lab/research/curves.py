@@ -16,6 +16,7 @@ from loopring_lab.engine.asof import asof_sql, too_late_sql, with_spans_sql
 from loopring_lab.engine.clusters import (
     LEAST_CLUSTERS,
     LEVELS,
+    NO_ACCOUNT,
     by_cluster_sql,
     check_intervals,
     clusters_sql,
@@ -111,7 +112,8 @@ def cost_curves(
 
     The all-in cost of takers' orders is regressed on the logarithm of their size, a curve for each venue, with
     effects of the market, the side, the hour of the day and the week. So a curve is what an order of that size would
-    have paid at the venue, in the mean of the markets, sides, hours and weeks of all orders. Each order counts once.
+    have paid at the venue, in the mean of the markets, sides, hours and weeks of all orders. Each order counts once at
+    a venue, with its whole size.
 
     Parameters
     ----------
@@ -329,11 +331,11 @@ SELECT *,
 FROM found
 LEFT JOIN worth ON quote = token AND {DAY_SQL} = worth.day""",
         "orders": Large(f"""
--- an order is one decision: what it paid, weighted by value, at each venue where it was filled
+-- an order is one decision: what it paid, weighted by value, at each venue where it was filled, and the whole size
 SELECT market, side, fill_type,
     {clusters_sql("min(account_id)", "min(ms)")},
     min(ms) // {HOUR} % 24 AS hour,
-    round({STEPS} * ln(fsum(value)))::BIGINT AS step,
+    round({STEPS} * ln(sum(fsum(value)) OVER (PARTITION BY market, side, order_id)))::BIGINT AS step,
     (hash({", ".join(CELL)}) >> 1)::BIGINT AS cell,  -- 63 bits are a number of NumPy
     fsum(value * cost) / fsum(value) AS cost
 FROM costs
@@ -373,10 +375,11 @@ def _levels(
         at_venues = counted["cluster"].groupby(venue_of[counted["place"]])
         every = counted["cluster"].nunique()
         fewest = int(at_venues.nunique().min()) if every else 0
+        speaks_for_itself = every == 1 and NO_ACCOUNT not in set(counted["cluster"])
         if fewest >= LEAST_CLUSTERS:
             yield level, fewest, every - 1, parts
-        elif cluster is None and level == "account" and every > 1:
-            # A few accounts cannot speak for others; one speaks for itself.
+        elif cluster is None and level == "account" and not speaks_for_itself:
+            # A few accounts cannot speak for others.
             return
 
 

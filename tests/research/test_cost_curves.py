@@ -320,6 +320,27 @@ def test_few_clusters_have_no_band(trades, marks):
     assert curves["low_bps"].isna().all()
 
 
+def test_unknown_accounts_have_no_band():
+    trades, prices = population("one account", 1)
+    assert lab.research.cost_curves(trades, prices)["low_bps"].notna().any()
+    unknown = trades.assign(account_id=pd.array([None] * len(trades), "Int64"))
+    found = lab.research.cost_curves(unknown, prices)
+    assert found["low_bps"].isna().all()
+    assert found["cost_bps"].notna().any()
+
+
+def test_an_order_at_both_venues_has_the_size_of_the_whole():
+    trades, prices = population("split orders", 1)
+    # A part of each large order on the book is filled at the pool; each part costs what the order does.
+    size = lab.to_float(trades.groupby("order_hash")["size"].transform("sum"))
+    is_moved = (size > 200) & ~trades["order_hash"].duplicated()
+    routed = trades.assign(fill_type=trades["fill_type"].mask(is_moved, "amm"))
+    found = lab.research.cost_curves(routed, prices)
+    difference = found[found["venue"] == "difference"].iloc[::10]
+    is_held = (difference["low_bps"] <= 0) & (difference["high_bps"] >= 0)
+    assert is_held.all()
+
+
 def test_fills_of_unknown_takers_are_counted_in_a_note(trades, marks):
     unknown = trades.assign(
         role=trades["role"].where(trades["fill_type"] == "amm"), fee=None
