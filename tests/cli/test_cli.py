@@ -22,6 +22,7 @@ import pytest
 import requests
 from nbformat.sign import NotebookNotary
 from requests.adapters import HTTPAdapter
+from support.optional import often
 from support.wire_rows import page, row
 from urllib3.util import Retry
 
@@ -380,7 +381,9 @@ def test_every_command_with_json_is_tried_here():
     assert found == set(AS_JSON)
 
 
-@pytest.mark.parametrize("name", AS_JSON)
+@pytest.mark.parametrize(
+    "name", often(("sync", "import", "blocks sync", "blocks check"), AS_JSON)
+)
 def test_json_is_all_that_is_in_the_output(name, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     account = lab.connect().accounts[0]
