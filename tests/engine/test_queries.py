@@ -19,7 +19,7 @@ import loopring_lab as lab
 from loopring_lab.amounts import LIMIT, to_units
 from loopring_lab.engine import portable
 from loopring_lab.engine.groups import EVERYTHING
-from loopring_lab.engine.notes import BOTH_SIDES
+from loopring_lab.engine.notes import NOTES
 from loopring_lab.errors import AmountError, LabError
 
 ROGUE = '"; DROP TABLE trades; --'
@@ -105,7 +105,7 @@ def test_what_is_logged_gives_the_answer_and_holds_no_row(name, caplog):
         expected = expected.select(found.column_names)
     else:
         found = found.drop_columns(
-            [name for name in found.column_names if name in (BOTH_SIDES, EVERYTHING)]
+            [name for name in found.column_names if name in (*NOTES, EVERYTHING)]
         )
         found = found.rename_columns(expected.column_names)
     assert_same(found, expected)

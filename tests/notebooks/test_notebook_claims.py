@@ -666,7 +666,7 @@ def test_copies_say_what_the_library_computes(source, block, one_fill):
     if source == "one fill":
         assert len(trades) == 1
         assert (
-            "Undecided: no orders of both venues share market, side, size and week."
+            "Undecided: no orders of both venues with a known cost share market, side, size and week."
             in venues
         )
 
@@ -757,7 +757,7 @@ def test_a_parameter_reaches_every_call_that_takes_one_of_its_name(path):
 @pytest.mark.parametrize(
     ("account", "token", "until"),
     [
-        (10083, "LRC", "2026-06-01T00:00:00+00:00"),
+        (10083, "LRC", "2031-06-01T00:00:00+00:00"),
         (11375, "USDC", "2040-02-29T12:00:00+00:00"),
     ],
 )
@@ -862,7 +862,7 @@ def test_a_block_of_one_fill_is_described_as_it_is(tmp_path, monkeypatch):
         "# of # markets are left out: they have fewer than # takers."
     ) == [0, 1, 1]
     assert (
-        "Undecided: no orders of both venues share market, side, size and week."
+        "Undecided: no orders of both venues with a known cost share market, side, size and week."
         in found.text
     )
     assert found.numbers("# comparisons, # of them wrong; # not possible.")[1] == 0
