@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import pandas as pd
 import pyarrow as pa
@@ -36,6 +36,13 @@ def with_note(result: Answer, note: str) -> Answer:
     if note and isinstance(result, pd.DataFrame):
         notes = [*result.attrs.get("notes", []), note]
         result.attrs["notes"] = list(dict.fromkeys(notes))
+    return result
+
+
+def with_attrs(result: Answer, **asked: Any) -> Answer:
+    """Keep what an answer was asked with, for `describe`; other kinds of frames carry none of it."""
+    if isinstance(result, pd.DataFrame):
+        result.attrs |= asked
     return result
 
 

@@ -48,7 +48,7 @@ from loopring_lab.engine.groups import (
 )
 from loopring_lab.engine.kinds import FrameT, Given, Trades
 from loopring_lab.engine.near import prices_near
-from loopring_lab.engine.notes import LEFT_OUT
+from loopring_lab.engine.notes import LEFT_OUT, with_attrs
 from loopring_lab.engine.question import PLACE_BITS, Celled, Large, Spanned, Streamed
 from loopring_lab.engine.worth import DAY_SQL, worth_by_day
 from loopring_lab.errors import LabError
@@ -324,11 +324,12 @@ def _answered(
     found = compare_by(keys, fills, beside, kind, length, *how, costs=costs)
     check_markets(found["fills"], fills, prices)
     answer = fills.answered(found.drop_columns(HIDDEN))
-    if isinstance(answer, pd.DataFrame):
-        # `describe` says what was compared, and the level of intervals.
-        answer.attrs["intervals"] = how[0]
-        answer.attrs["match"] = several(how[1])
-        answer.attrs["flow"] = getattr(trades, "attrs", {}).get("flow", {})
+    answer = with_attrs(
+        answer,
+        intervals=how[0],
+        match=several(how[1]),
+        flow=getattr(trades, "attrs", {}).get("flow", {}),
+    )
     return noted(answer, kind, fills, beside)
 
 

@@ -364,13 +364,12 @@ def _levels(
     nothing of a difference, so clusters that are nowhere else do not count.
     """
     venue_of = cells["fill_type"].to_numpy()
-    venues = by_week.groupby("week")["place"].agg(
-        lambda place: len(set(venue_of[place]))
-    )
+    places = by_week.assign(venue=venue_of[by_week["place"]])
+    venues = places.groupby("week")["venue"].nunique()
     shared = venues.index[venues == cells["fill_type"].nunique()]
     for level in [cluster] if cluster else LEVELS:
         # Sums of clusters in cells are nearly as many as orders, so that those of one level are enough at a time.
-        parts = _parts_of(sums, level, cells)
+        parts = by_week if level == "week" else _parts_of(sums, level, cells)
         counted = parts[parts["week"].isin(shared)]
         at_venues = counted["cluster"].groupby(venue_of[counted["place"]])
         every = counted["cluster"].nunique()

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-import pandas as pd
-
 from loopring_lab.engine.ask import ask, counts, given, given_prices
 from loopring_lab.engine.asof import PRICE_COLUMNS, asof_sql, before_sql, prices_sql
 from loopring_lab.engine.groups import HOUR, UTC, Keys, Periods, keys_of, literal
 from loopring_lab.engine.kinds import FrameT, Given, Trades
 from loopring_lab.engine.near import BEFORE, closes_near, prices_near
+from loopring_lab.engine.notes import with_attrs
 from loopring_lab.engine.question import PLACE, PLACE_BITS, Question, Streamed
 from loopring_lab.errors import LabError
 from loopring_lab.fills.prices import OUTSIDE_PRICES, kind_of_prices, noted
@@ -171,10 +170,7 @@ def liquidity(
         keys=keys,
         price_may_have=PRICE_COLUMNS,
     )
-    answer = ask(question, fills, beside, **tables)
-    if isinstance(answer, pd.DataFrame):
-        # `describe` names the periods.
-        answer.attrs["every"] = str(every)
+    answer = with_attrs(ask(question, fills, beside, **tables), every=str(every))
     return noted(answer, kind, fills, beside)
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-import pandas as pd
 import pyarrow as pa
 
 from loopring_lab.amounts.arithmetic import AMOUNT_TYPE
@@ -16,7 +15,7 @@ from loopring_lab.engine.clusters import check_intervals
 from loopring_lab.engine.estimates import names_of, with_estimates
 from loopring_lab.engine.groups import EVERYTHING, Keys, keys_of, several
 from loopring_lab.engine.kinds import FrameT, Given, Trades
-from loopring_lab.engine.notes import with_note
+from loopring_lab.engine.notes import with_attrs, with_note
 from loopring_lab.engine.question import ORDER_COLUMNS, PLACE, Large, Prices, Question
 from loopring_lab.engine.worth import worth_by_day
 from loopring_lab.errors import LabError
@@ -170,11 +169,7 @@ def pool_quotes(
             f"{unquoted:,} of {len(quoted):,} orders have no quote: no reserves of a pool are known just before "
             "them, they are more than the pool held, or an amount is not known."
         )
-    found = fills.like(answer)
-    if isinstance(found, pd.DataFrame):
-        # `describe` names the level of intervals.
-        found.attrs["intervals"] = intervals
-    return with_note(found, note)
+    return with_note(with_attrs(fills.like(answer), intervals=intervals), note)
 
 
 def quoted_orders(

@@ -12,7 +12,7 @@ from support.comparison import closes_after, comparison_of, matched, orders_of
 from support.engines import assert_same as assert_rows_same
 from support.engines import on
 from support.optional import thorough
-from support.populations import KINDS, compared, population
+from support.populations import KINDS, compared, population, routed
 from support.worlds import MINUTE, minute_marks, trades_of, users_of, values_of
 
 import loopring_lab as lab
@@ -521,12 +521,7 @@ def test_unknown_values_are_shared_by_no_orders():
 
 def test_an_order_at_both_venues_has_the_size_of_the_whole():
     trades, prices = population("split orders", *range(1, 11))
-    # A fifth of each large order on the book is filled at the pool; each part costs what the order does.
-    orders = trades.groupby("order_hash")["size"]
-    is_large = lab.to_float(orders.transform("sum")) > 200
-    is_moved = is_large & ~trades["order_hash"].duplicated()
-    routed = trades.assign(fill_type=trades["fill_type"].mask(is_moved, "amm"))
-    found = lab.fills.compare_venues(routed, prices, by="draw")
+    found = lab.fills.compare_venues(routed(trades), prices, by="draw")
     assert (found["verdict"] != "undecided").sum() <= 1
     assert abs(found["difference_bps"].mean()) < 1
 

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 from support.comparison import closes_after, orders_of
 from support.optional import thorough
-from support.populations import population
+from support.populations import population, routed
 from support.worlds import true_prices, users_of, values_of
 
 import loopring_lab as lab
@@ -331,11 +331,7 @@ def test_unknown_accounts_have_no_band():
 
 def test_an_order_at_both_venues_has_the_size_of_the_whole():
     trades, prices = population("split orders", 1)
-    # A part of each large order on the book is filled at the pool; each part costs what the order does.
-    size = lab.to_float(trades.groupby("order_hash")["size"].transform("sum"))
-    is_moved = (size > 200) & ~trades["order_hash"].duplicated()
-    routed = trades.assign(fill_type=trades["fill_type"].mask(is_moved, "amm"))
-    found = lab.research.cost_curves(routed, prices)
+    found = lab.research.cost_curves(routed(trades), prices)
     difference = found[found["venue"] == "difference"].iloc[::10]
     is_held = (difference["low_bps"] <= 0) & (difference["high_bps"] >= 0)
     assert is_held.all()

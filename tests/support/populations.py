@@ -371,6 +371,13 @@ def compared(kind: str, *seeds: int, dearer: float = 0, **how: Any) -> pd.DataFr
     return lab.fills.compare_venues(trades, prices, by="draw", **how)
 
 
+def routed(trades: pd.DataFrame) -> pd.DataFrame:
+    """Return split orders of which the large ones have a part at the pool; each part costs what the order does."""
+    size = lab.to_float(trades.groupby("order_hash")["size"].transform("sum"))
+    is_moved = (size > 200) & ~trades["order_hash"].duplicated()
+    return trades.assign(fill_type=trades["fill_type"].mask(is_moved, "amm"))
+
+
 def _amounts(values: np.ndarray) -> Any:
     whole = np.rint(values * 10.0**DECIMALS).astype(np.int64)
     return to_units(whole.tolist(), DECIMALS)
