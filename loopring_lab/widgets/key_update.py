@@ -254,12 +254,8 @@ class KeyUpdateFlow:
 
     # The way on
 
-    def next(self, meant_for: str | None = None) -> None:
-        """Take the next step; long work runs in the background. What is meant for another step is ignored."""
-        # The second click of a double click would take the step after.
-        is_late = meant_for != self.step or bool(self._background.doing)
-        if meant_for is not None and is_late:
-            return
+    def next(self) -> None:
+        """Take the next step; long work runs in the background."""
         if self.step == "account":
             self._prepare(None)
         elif self.step == "key":
@@ -437,12 +433,10 @@ class KeyUpdateFlow:
 
     # The way back
 
-    def back(self, meant_for: str | None = None) -> None:
-        """Go back a step and forget the secrets of later ones; what is meant for another step is ignored."""
+    def back(self) -> None:
+        """Go back a step and forget the secrets of later ones."""
         # Under the lock, either this or a submission that succeeds meanwhile wins as a whole.
         with self._background.lock:
-            if meant_for not in (None, self.step):
-                return
             if self.step == "follow":
                 raise KeyUpdateError(
                     "The update may have been sent, so it cannot be taken back. Follow it to its end."

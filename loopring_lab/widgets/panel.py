@@ -98,8 +98,9 @@ class Panel:
         self.problem = w.HTML()
         self.doing = w.HTML()
         # Cancelling is always in reach while something is being read, and never while something is sent.
-        self.cancel = w.Button(description="Cancel")
-        self.cancel.on_click(self._cancel)
+        self.cancel = self.button(
+            "Cancel", self.background.cancel, lambda: not self.background.doing
+        )
         self.progress = row(self.doing, self.cancel)
         self.code = CodePanel()
         self.box = w.VBox()
@@ -167,38 +168,46 @@ class Panel:
         self.offers[name] = options
         return self.bind(name, w.Dropdown(description=label), of)
 
-    def button(self, label: str, call: Callable[[], object]) -> Any:
-        """Create a button."""
+    def button(
+        self,
+        label: str,
+        call: Callable[[], object],
+        is_late: Callable[[], bool] = lambda: False,
+    ) -> Any:
+        """Create a button; a press that is late, such as the second of a double click, is ignored."""
         made = w.Button(description=label)
 
         def press(_: object) -> None:
-            self.guard(call)
+            self.guard(call, is_late)
             self.update()
 
         made.on_click(press)
         return made
 
-    def _cancel(self, _: object) -> None:
-        # The second click of two must not take away what the first has said.
-        if self.background.doing:
-            self.guard(self.background.cancel)
-
     def secret(
         self,
         label: str,
         take: Callable[[str], None],
+        is_late: Callable[[], bool] = lambda: False,
         **words: str,
     ) -> SecretField:
         """Create a field for a secret, of which errors become the problem on screen."""
         return SecretField(
-            lambda text: self.guard(lambda: take(text)),
+            lambda text: self.guard(lambda: take(text), is_late),
             description=label,
             **words,
         )
 
-    def guard(self, call: Callable[[], object]) -> None:
+    def guard(
+        self,
+        call: Callable[[], object],
+        is_late: Callable[[], bool] = lambda: False,
+    ) -> None:
         """Run a call, and forget the problem before it; a LabError becomes the next one."""
         with self.background.lock:
+            # What comes late must not take away what was said meanwhile.
+            if is_late():
+                return
             self.background.problem = ""
             try:
                 call()

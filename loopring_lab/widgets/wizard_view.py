@@ -100,23 +100,27 @@ class WizardView(Panel):
         self._seen: dict[str, str] = {}
         self.signature = self.secret(
             "Signature:",
-            self._at(("key", "sign"), flow.give_signature),
+            flow.give_signature,
+            self._unless_at("key", "sign"),
             missing=SIGNATURE_MISSING,
         )
         self.private_key = self.secret(
             "Private key:",
-            self._at(("key", "sign"), flow.give_key),
+            flow.give_key,
+            self._unless_at("key", "sign"),
             action="Sign",
             missing=KEY_MISSING,
         )
         self.seed = self.secret(
             "Own key seed (optional):",
-            self._at(("key",), flow.give_seed),
+            flow.give_seed,
+            self._unless_at("key"),
             missing=SEED_MISSING,
         )
         demo = self.button(
             "Use a demo wallet",
-            self._at(("key", "sign"), flow.use_demo_wallet),
+            flow.use_demo_wallet,
+            self._unless_at("key", "sign"),
         )
         self.demo = row(demo, w.HTML(f"<small>{DEMO}</small>"))
         # The embedded relayer knows its accounts; a live one does not tell.
@@ -142,13 +146,16 @@ class WizardView(Panel):
         # Each step has buttons of its own: a click that comes late still names the step that it was meant for. One that
         # has just appeared takes no click, by `widgets.css`, as that may be the second of two in the same place.
         self.backward = {
-            name: self.button("Back", partial(flow.back, name)) for name in BACKWARD
+            name: self.button("Back", flow.back, self._unless_at(name))
+            for name in BACKWARD
         }
         self.onward = {
-            name: self.button(label, partial(self._go_on, name))
+            name: self.button(label, self._go_on, partial(self._is_busy_or_past, name))
             for name, label in NEXT_LABELS.items()
         }
-        self.again = self.button("Start over", flow.start_over)
+        self.again = self.button(
+            "Start over", flow.start_over, lambda: not self._can_leave
+        )
         buttons = [*self.backward.values(), *self.onward.values(), self.again]
         self.arrange([self.steps, self.body], [row(*buttons)])
 
@@ -181,9 +188,7 @@ class WizardView(Panel):
             )
         for name, button in self.backward.items():
             set_visible(button, name == step)
-        # An update that may have been sent is followed to its end.
-        can_leave = step != "account" and not (is_working or can_wait)
-        set_visible(self.again, can_leave)
+        set_visible(self.again, self._can_leave)
         # The step is named once its own buttons are there.
         self.steps.value = ordered_list(STEPS, step, "Steps")
 
@@ -196,24 +201,26 @@ class WizardView(Panel):
             items.append(f"<li><b>{name}</b>{now}{shown}</li>")
         return f'<ol aria-label="Steps">{"".join(items)}</ol>'
 
-    def _go_on(self, step: str) -> None:
+    def _go_on(self) -> None:
         """Take the next step, unless an entry is refused."""
         if self.refused:
             raise LabError(next(iter(self.refused.values())))
-        self.model.next(step)
+        self.model.next()
 
-    def _at(
-        self,
-        steps: tuple[str, ...],
-        call: Callable[..., None],
-    ) -> Callable[..., None]:
-        """Return a call that does nothing at other steps than those that show its control."""
+    def _unless_at(self, *steps: str) -> Callable[[], bool]:
+        """Return what tells that another step is on screen than those that show a control."""
+        return lambda: self.model.step not in steps
 
-        def call_there(*typed: str) -> None:
-            if self.model.step in steps:
-                call(*typed)
+    def _is_busy_or_past(self, step: str) -> bool:
+        """Return whether a step is under way or no longer on screen, so that a press of its button is late."""
+        return self.model.step != step or bool(self.background.doing)
 
-        return call_there
+    @property
+    def _can_leave(self) -> bool:
+        """Whether somebody can start over: an update that may have been sent is followed to its end."""
+        flow = self.model
+        is_working = bool(self.background.doing)
+        return flow.step != "account" and not (is_working or flow.held.is_under_way)
 
     def _remember(self, step: str, parts: list[Any]) -> None:
         """Remember what a step shows, and forget what was shown by later ones, as somebody may have gone back."""

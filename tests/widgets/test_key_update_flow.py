@@ -500,6 +500,9 @@ def test_what_is_being_sent_is_not_cancelled_and_is_followed_to_its_end(setup):
 
 def test_lost_answers_leave_no_way_back_but_to_send_the_same_again(setup):
     page = ready_to_submit(setup)
+    late = [
+        page.control(label) for label in ("Submit the update", "Back", "Start over")
+    ]
 
     def silent(number, request):
         # The update arrives, and of that nothing is heard: three attempts, as of every update.
@@ -509,10 +512,14 @@ def test_lost_answers_leave_no_way_back_but_to_send_the_same_again(setup):
 
     with scripted(silent) as server, setup.redirected(server.base_url):
         page.press("Submit the update")
-        assert page.problem.endswith(
-            "Keep waiting, which sends it again: it acts only once."
-        )
-        assert is_followed(page)
+        # Also clicks that come once the answers are lost: they take away neither the update nor what was said.
+        for button in (None, *late):
+            if button is not None:
+                button.click()
+            assert page.problem.endswith(
+                "Keep waiting, which sends it again: it acts only once."
+            )
+            assert is_followed(page)
         page.control("Keep waiting").click()
         arrived(page.widget)
         setup.finish()
