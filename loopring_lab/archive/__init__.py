@@ -516,8 +516,9 @@ class Archive:
             lists them), ``complete``, ``first`` and ``last`` trade and ``synced_at`` (UTC), ``checked_at``
             (when every page was last read: by the first sync, or with ``full=True``), ``second_versions``
             (changed contents of known trades) and ``odd`` (rows irregular as sent, which `lab.anomalies`
-            explains). ``total``, ``missing`` and ``gone`` are null until a sync has finished. Trades that are
-            gone stay in ``rows`` and in all sums.
+            explains). ``total``, ``missing`` and ``gone`` are null until a sync has finished. Of an account that a
+            relayer was asked about, both fill types have a row. Trades that are gone stay in ``rows`` and in all
+            sums.
 
             Of blocks ``total``, ``missing``, ``gone`` and ``checked_at`` are null, as blocks do not count an
             account's trades, and ``synced_at`` is the last import. ``complete`` is one fact for all lines: from the

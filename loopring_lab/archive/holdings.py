@@ -16,6 +16,7 @@ from loopring_lab.engine.database import StoredFile
 from loopring_lab.errors import ArchiveError, LabError
 from loopring_lab.tables.identity import hash_identities
 from loopring_lab.tables.listings import MarketLookup
+from loopring_lab.tables.rows import FILL_TYPES
 from loopring_lab.tables.wire import HistoryKey
 
 if TYPE_CHECKING:
@@ -34,9 +35,10 @@ DTYPES: dict[str, Any] = {
 
 OF_ACCOUNTS = "$accounts IS NULL OR account_id IN (SELECT unnest($accounts))"
 # `histories`: rows of each, every trade counted once, with those that changed and those that are irregular.
-# `counted`: what the source counted last, and with the rows that it no longer lists. `imports`: whether blocks are
-# without a gap from the first to the last, and all of their rows are held. An archive of blocks has no counts, and
-# any other has no blocks, so `complete` is of one or the other.
+# `counted`: what the source counted last, and with the rows that it no longer lists. `listed`: all of these, and both
+# histories of each account that a relayer was asked about, as reading may end before the second. `imports`: whether
+# blocks are without a gap from the first to the last, and all of their rows are held. An archive of blocks has no
+# counts, and any other has no blocks, so `complete` is of one or the other.
 REPORT = f"""
 WITH
 histories AS (
@@ -60,6 +62,15 @@ counted AS (
     WHERE {OF_ACCOUNTS}
     QUALIFY rowid = max(rowid) OVER (PARTITION BY account_id, fill_type)
 ),
+listed AS (
+    SELECT account_id, fill_type FROM histories
+    UNION
+    SELECT account_id, fill_type FROM counted
+    UNION
+    SELECT account_id, unnest({list(FILL_TYPES)})
+    FROM held.main.syncs
+    WHERE requests > 0 AND ({OF_ACCOUNTS})
+),
 imports AS (
     SELECT
         max(imported_at) AS imported_at,
@@ -81,8 +92,9 @@ SELECT account_id, fill_type,
     checked_at,
     coalesce(second_versions, 0) AS second_versions,
     coalesce(odd, 0) AS odd
-FROM histories
-FULL JOIN counted USING (account_id, fill_type)
+FROM listed
+LEFT JOIN histories USING (account_id, fill_type)
+LEFT JOIN counted USING (account_id, fill_type)
 CROSS JOIN imports
 ORDER BY account_id, fill_type
 """

@@ -359,6 +359,27 @@ def test_one_history_that_cannot_be_read_does_not_keep_others_from_it(tmp_path, 
     assert report["rows"].sum() == 3 * 420
 
 
+def test_a_history_whose_turn_never_came_is_not_complete(tmp_path):
+    ledger = Ledger(accounts=1, trades=20)
+    account = ledger.accounts[0]
+
+    def stopped(answer, params):
+        if params["fillTypes"] == "dex":
+            raise KeyboardInterrupt
+
+    archive = Archive(tmp_path / "a")
+    with Relayer(ledger) as relayer:
+        with pytest.raises(KeyboardInterrupt):
+            archive.sync(changed(client_of(relayer), stopped), account)
+        report = archive.report()
+        assert report["fill_type"].tolist() == ["amm", "dex"]
+        assert report["complete"].tolist() == [True, False]
+        assert report["rows"].tolist() == [len(archive.trades()), 0]
+        assert report.iloc[1][["total", "missing", "gone"]].isna().all()
+        assert "something is missing" in archive._repr_html_()
+        assert archive.sync(client_of(relayer), account)["complete"].all()
+
+
 def test_a_wrong_key_stops_at_once(tmp_path, ledger):
     with Relayer(ledger) as relayer:
         with pytest.raises(NotAuthorized):
