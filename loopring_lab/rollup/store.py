@@ -496,12 +496,12 @@ class Store:
         account = parse_account_id(account_id)
         tokens = self.tokens()
         parts = [ledger.entries(one, account, tokens) for one in self.batches()]
-        rows = pd.concat(parts)
-        if rows.empty:
+        if not any(map(len, parts)):
             raise LabError(
                 f"{self.file.database.shown}: says nothing of the money of account {account}. Give another account, or "
                 "sync more blocks."
             )
+        rows = pd.concat(parts)
         try:
             rows.to_csv(file, index=False, mode="x")
         except OSError as error:

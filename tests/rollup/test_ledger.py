@@ -8,6 +8,7 @@ from decimal import Decimal
 import pytest
 from support.optional import thorough
 from support.rollup_blocks import block_data, recorded_facts, slot
+from support.rollup_stores import opened
 
 import loopring_lab as lab
 from loopring_lab.cli import main
@@ -181,6 +182,14 @@ def test_what_cannot_be_written_is_refused(sample, tmp_path):
     with pytest.raises(LabError, match="amounts of token 0, which no listing has"):
         store.export(tmp_path / "none.csv", 99583)
     assert not (tmp_path / "none.csv").exists()
+
+
+def test_a_store_that_knows_blocks_by_their_events_alone_has_no_ledger(tmp_path):
+    store = opened(tmp_path / "blocks.duckdb")
+    store.file.store_tokens('[{"symbol": "ETH", "tokenId": 0, "decimals": 18}]')
+    with pytest.raises(LabError, match="says nothing of the money of account 7"):
+        store.export(tmp_path / "ledger.csv", account_id=7)
+    assert not (tmp_path / "ledger.csv").exists()
 
 
 def test_the_command_writes_it_and_says_what_is_missing(tmp_path, capsys):
