@@ -103,10 +103,11 @@ class Archive:
             report = self.report()
         except ArchiveError as error:
             return f"<p>{where}: {escape(str(error))}</p>"
-        missing = "nothing" if report["complete"].all() else "something"
+        accounts = report["account_id"].nunique()
+        known = holdings.completeness(report).removesuffix(".")
         return (
-            f"<p>{where}: {report['rows'].sum():,} trades of {report['account_id'].nunique()} accounts, "
-            f"{missing} is missing.<br><small><code>archive.report()</code> shows details.</small></p>"
+            f"<p>{where}: {report['rows'].sum():,} trades of {accounts} accounts, {known}.<br>"
+            "<small><code>archive.report()</code> shows details.</small></p>"
         )
 
     @property

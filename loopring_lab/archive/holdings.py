@@ -194,6 +194,30 @@ def report(file: StoredFile, accounts: Sequence[int] | None = None) -> pd.DataFr
     return frames.to_pandas(found).astype(DTYPES)
 
 
+def completeness(report: pd.DataFrame) -> str:
+    """Say in words whether anything is missing, as far as the source of the trades tells."""
+    if report.empty:
+        return "as no history has been read yet. Run sync to download some."
+    # Nobody counts the trades of blocks, and their lines have the time of the last import all the same.
+    is_of_blocks = (report["total"].isna() & report["synced_at"].notna()).any()
+    is_whole = report["complete"].all()
+    if is_of_blocks and is_whole:
+        return "all of the blocks from the first to the last one imported"
+    if is_of_blocks:
+        return (
+            "and blocks are missing between the first and the last one imported. Import them: "
+            "archive.import_blocks(store)."
+        )
+    if is_whole:
+        return "complete per the source's count"
+    lacking = report.loc[~report["complete"], "missing"]
+    said = f"{int(lacking.fillna(0).sum()):,} missing"
+    unfinished = int(lacking.isna().sum())
+    if unfinished:
+        said += f"; {unfinished} histories have not been read completely yet"
+    return f"{said}. Run sync to download them."
+
+
 def refuse_unknown(file: StoredFile, accounts: Sequence[int] | None) -> None:
     """Refuse accounts of which an archive holds no trades, and no record that there were none."""
     with file.reading() as connection:

@@ -700,7 +700,8 @@ def delete(path: Path, account: int, as_json: bool) -> int:
     """
     from loopring_lab.archive import Archive
 
-    return print_report(Archive(path).delete(account), as_json)
+    print_report(Archive(path).delete(account), as_json)
+    return DONE
 
 
 def _connect(base_url: str | None, recording: Path | None) -> Client:
@@ -715,22 +716,15 @@ def _connect(base_url: str | None, recording: Path | None) -> Client:
 
 def print_report(report: pd.DataFrame, as_json: bool) -> int:
     """Print an archive's report, and below it whether anything is missing; return the exit code."""
-    # A history counts as complete by its source's own count.
-    lacking = report.loc[~report["complete"], "missing"]
-    said = f"{report['rows'].sum():,} trades"
-    if lacking.empty:
-        said += ", complete per the source's count"
-    else:
-        said += f", {int(lacking.fillna(0).sum()):,} missing"
-        unfinished = int(lacking.isna().sum())
-        if unfinished:
-            said += f"; {unfinished} histories have not been read completely yet"
-        said += ". Run sync to download them."
+    from loopring_lab.archive.holdings import completeness
+
+    said = f"{report['rows'].sum():,} trades, "
     gone = int(report["gone"].fillna(0).sum())
     if gone:
-        said += f"; {gone:,} of them are no longer listed by the source"
-    print_table(report, said, as_json)
-    return DONE if lacking.empty else INCOMPLETE
+        said += f"{gone:,} of them no longer listed by the source, "
+    print_table(report, said + completeness(report), as_json)
+    is_whole = len(report) > 0 and report["complete"].all()
+    return DONE if is_whole else INCOMPLETE
 
 
 def print_table(frame: pd.DataFrame, said: str, as_json: bool) -> None:

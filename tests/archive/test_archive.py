@@ -376,7 +376,8 @@ def test_a_history_whose_turn_never_came_is_not_complete(tmp_path):
         assert report["complete"].tolist() == [True, False]
         assert report["rows"].tolist() == [len(archive.trades()), 0]
         assert report.iloc[1][["total", "missing", "gone"]].isna().all()
-        assert "something is missing" in archive._repr_html_()
+        said = "0 missing; 1 histories have not been read completely yet."
+        assert said in archive._repr_html_()
         assert archive.sync(client_of(relayer), account)["complete"].all()
 
 
@@ -436,7 +437,10 @@ def test_what_is_shown_of_an_archive_is_short_and_says_what_is_missing(
 ):
     archive, _ = filled
     assert repr(archive) == f"Archive('{archive._file.path}')"
-    assert "1,260 trades of 3 accounts, nothing is missing" in archive._repr_html_()
+    assert (
+        "1,260 trades of 3 accounts, complete per the source's count."
+        in archive._repr_html_()
+    )
     empty = Archive(tmp_path / "<a>")
     assert repr(empty).endswith("<a>', empty)")
     assert "&lt;a&gt;: empty" in empty._repr_html_()

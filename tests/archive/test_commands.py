@@ -125,8 +125,18 @@ def test_what_was_never_counted_is_shown_as_unknown(archive, small, capsys):
     assert lines[-1] == (
         "240 trades, 0 missing; 2 histories have not been read completely yet. Run sync to download them."
     )
-    assert print_report(report.iloc[:0], as_json=False) == 0
-    assert capsys.readouterr().out == "0 trades, complete per the source's count\n"
+
+
+def test_an_archive_without_a_history_claims_nothing(
+    tmp_path, small, monkeypatch, capsys
+):
+    monkeypatch.setenv("LOOPRING_API_KEY", "wrong")
+    with Relayer(small) as relayer:
+        assert main(words(tmp_path / "a", relayer, small)) == 2
+    capsys.readouterr()
+    assert main(["report", str(tmp_path / "a")]) == 1
+    said = "0 trades, as no history has been read yet. Run sync to download some.\n"
+    assert capsys.readouterr().out == said
 
 
 def test_there_is_no_word_for_the_key(small, tmp_path, capsys):

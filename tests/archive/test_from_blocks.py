@@ -10,6 +10,7 @@ from support.rollup_stores import SOURCE, START, made_block, opened, root
 
 import loopring_lab as lab
 from loopring_lab.archive import Archive, from_blocks
+from loopring_lab.cli import main
 from loopring_lab.errors import ArchiveError, LabError, NotAnArchive
 from loopring_lab.origin import Source
 from loopring_lab.relayer import Relayer
@@ -127,7 +128,14 @@ def test_report_is_per_account_and_type(archive, store):
     part = report[report["account_id"].isin([3, 20_004])].reset_index(drop=True)
     assert archive.report(accounts=[3, 20_004]).equals(part)
     assert archive.report(accounts=[]).empty
-    assert "nothing is missing" in archive._repr_html_()
+
+
+def test_trades_of_blocks_are_not_said_to_be_counted_or_all(archive, capsys):
+    # There are blocks before the first one, and nobody has counted the trades.
+    said = "trades, all of the blocks from the first to the last one imported"
+    assert main(["report", str(archive._file.path)]) == 0
+    assert capsys.readouterr().out.endswith(f"{said}\n")
+    assert said.removeprefix("trades, ") in archive._repr_html_()
 
 
 @pytest.mark.thorough
@@ -135,7 +143,8 @@ def test_a_gap_between_blocks_is_not_complete_until_it_is_filled(tmp_path):
     store = filled(tmp_path / "store", 10, 11, 14)
     archive = Archive(tmp_path / "a")
     assert not archive.import_blocks(store)["complete"].any()
-    assert "something is missing" in archive._repr_html_()
+    said = "blocks are missing between the first and the last one imported"
+    assert said in archive._repr_html_()
     store.file.add([fills_block(12), fills_block(13)])
     assert archive.import_blocks(store)["complete"].all()
     check_equal(archive, store)
