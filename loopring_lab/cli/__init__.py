@@ -73,6 +73,11 @@ class Screen:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line, and return its exit code."""
     words = split_arguments(sys.argv[1:] if argv is None else argv)
+    # Whoever starts a program may leave it without these; the next file that it opens would have their numbers.
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            null = Path(os.devnull).open(mode, encoding="utf-8")  # noqa: SIM115 - it stays open
+            setattr(sys, name, null)
     # A path may have letters that the encoding of a pipe or a plain locale lacks.
     if isinstance(sys.stdout, TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")

@@ -22,7 +22,8 @@ import pytest
 import requests
 from nbformat.sign import NotebookNotary
 from requests.adapters import HTTPAdapter
-from support.optional import often
+from support.child_output import PROGRAM
+from support.optional import often, thorough
 from support.wire_rows import page, row
 from urllib3.util import Retry
 
@@ -408,6 +409,19 @@ def test_a_question_is_no_part_of_json(tmp_path, monkeypatch, capsys):
     said = capsys.readouterr()
     assert said.out == ""
     assert "Delete all trades of the account?" in said.err
+
+
+@pytest.mark.parametrize("stream", [0, thorough(1), thorough(2)])
+def test_a_program_without_a_standard_stream_does_what_it_is_asked(stream, tmp_path):
+    path = str(tmp_path / "none.duckdb")
+    without = ["sh", "-c", f'exec "$@" {stream}<&-', "sh", *PROGRAM]
+    asked = [*without, "delete", path, "--account", "7"]
+    ended = subprocess.run(asked, stdin=subprocess.DEVNULL, capture_output=True)
+    assert ended.returncode == 130
+    assert b"Traceback" not in ended.stderr
+    shown = subprocess.run([*without, "report", path], capture_output=True)
+    assert shown.returncode == 2
+    assert (b"no trades here yet" in shown.stderr) is (stream != 2)
 
 
 def test_a_path_that_the_output_cannot_write_is_escaped(monkeypatch, tmp_path):
