@@ -933,13 +933,11 @@ def _rpc_address() -> SecretText | None:
 
 def print_blocks(report: pd.DataFrame, as_json: bool) -> int:
     """Print a store's report, and below it whether anything is missing; return the exit code."""
-    missing = int(report["missing"].fillna(0).sum())
-    said = f"{report['blocks'].sum():,} blocks, "
+    from loopring_lab.rollup.store import held
+
+    said = held(report)
+    missing = report["missing"].any()
     if missing:
-        said += f"{missing:,} missing. Run blocks sync to download them."
-    else:
-        said += "none known to be missing"
-    if report.empty:
-        [said] = report.attrs["notes"]
+        said += ". Run blocks sync to download them."
     print_table(report, said, as_json)
     return INCOMPLETE if missing or report.empty else DONE

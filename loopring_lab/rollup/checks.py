@@ -281,7 +281,7 @@ class _Work:
         if number is None:
             self.tally.cannot("indices", "without a number")
             if not follows and self._last and self._last["block_id"] is None:
-                self.tally.note("indices", header, GAP)
+                self.tally.judge("indices", header, GAP)
             return
         before = self._last_number
         # Batches come in order, so a number that is not higher is held twice, or is wrong.

@@ -96,16 +96,7 @@ class Store:
             report = self.report()
         except ArchiveError as error:
             return f"<p>{where}: {escape(str(error))}</p>"
-        count = int(report["blocks"].sum())
-        missing = int(report["missing"].sum())
-        unnumbered = int(report["blocks"][report["first"].isna()].sum())
-        known = f"{count:,} block{'' if count == 1 else 's'}, {missing:,} missing"
-        if unnumbered:
-            known += (
-                f"; {unnumbered:,} without a number, around which others may be missing"
-            )
-        if report.empty:
-            known = NO_BLOCK.removesuffix(".")
+        known = held(report).removesuffix(".")
         return (
             f"<p>{where}: {known}.<br>"
             "<small><code>store.report()</code> shows details, <code>store.check()</code> what the blocks "
@@ -540,6 +531,20 @@ class Store:
         path = hide_addresses(path)
         self.file.database.copy(path)
         return Store(path)
+
+
+def held(report: pd.DataFrame) -> str:
+    """Say in words how many blocks a report counts, and how many are missing, as far as is known."""
+    if report.empty:
+        return NO_BLOCK
+    count = int(report["blocks"].sum())
+    missing = int(report["missing"].sum())
+    known = f"{missing:,} missing" if missing else "none known to be missing"
+    said = f"{count:,} block{'' if count == 1 else 's'}, {known}"
+    unnumbered = int(report["blocks"][report["first"].isna()].sum())
+    if unnumbered:
+        said += f"; {unnumbered:,} without a number, around which others may be missing"
+    return said
 
 
 def _after_gap(report: pd.DataFrame, first: int, first_held: int) -> pd.DataFrame:

@@ -2,6 +2,7 @@
 
 import pytest
 from support.child_output import on_a_terminal
+from support.rollup_stores import SOURCE, made_block
 from support.scripted_chain import CONTRACT, FIRST_L1, ScriptedChain, data_of
 
 from loopring_lab.cli import main
@@ -30,6 +31,18 @@ def test_sync_report_check(tmp_path, monkeypatch, capsys):
     assert main(["blocks", "report", folder]) == 0
     assert capsys.readouterr().out == said.out
     assert said.out.splitlines()[1].split()[:3] == ["1", "12", "12"]
+
+
+def test_blocks_without_numbers_do_not_pass_for_all_there_are(tmp_path, capsys):
+    store = Store(tmp_path / "blocks")
+    store.file.bind(SOURCE)
+    apart = [made_block(number, block_id=None) for number in (2, 3, 7)]
+    store.file.add(apart)
+    assert main(["blocks", "report", str(tmp_path / "blocks")]) == 0
+    said = "3 blocks, none known to be missing; 3 without a number, around which others may be missing\n"
+    assert capsys.readouterr().out.endswith(said)
+    assert main(["blocks", "check", str(tmp_path / "blocks")]) == 1
+    assert "indices      1 checked, 1 wrong, 3 not" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

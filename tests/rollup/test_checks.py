@@ -163,6 +163,8 @@ def test_blocks_without_numbers_are_joined_by_their_roots(history):
     assert found["balances"][2] == len(set(keys))
     broken = checked([*unnumbered[:20], *unnumbered[30:]])
     assert counts(broken)["roots"] == (48, 0, 2)
+    # That others are missing between two blocks is known without their numbers.
+    assert counts(broken)["indices"] == (1, 1, 50)
     assert (
         broken.problems["problem"]
         .str.startswith("block at position 20, without a number: does not start")

@@ -204,7 +204,7 @@ def test_the_command_writes_it_and_says_what_is_missing(tmp_path, capsys):
     assert main([*words, "20000"]) == 1
     said = capsys.readouterr().out
     assert said.startswith(f"1 rows written to {file}\n")
-    assert said.endswith("1 blocks, 1 missing. Run blocks sync to download them.\n")
+    assert said.endswith("1 block, 1 missing. Run blocks sync to download them.\n")
     [row] = csv.DictReader(file.read_text().splitlines())
     # The smallest amounts have no exponent.
     assert row["Received Amount"] == "0.000000000000000015"
