@@ -128,8 +128,8 @@ class Source:
         return cls(f"{parts.scheme}://{host}{parts.path.rstrip('/')}")
 
     @classmethod
-    def of_saved(cls, folder: Path, name: str | None, *places: Path) -> Self:
-        """Return the identity of saved responses: as stated in a place, as given, or the path of a folder."""
+    def of_saved(cls, known: Path | str, name: str | None, *places: Path) -> Self:
+        """Return the identity of saved responses: as stated in a place, as given, or as known: a path or a name."""
         for place in places:
             stated = cls._stated_in(place)
             if stated and name not in (None, stated.name):
@@ -138,10 +138,10 @@ class Source:
                 )
             if stated:
                 return stated
-        if name is None:
+        if name is None and isinstance(known, Path):
             # A path may hold bytes that are no text in this system's encoding.
-            name = os.fsencode(folder.resolve()).decode(errors="backslashreplace")
-        return cls(name)
+            known = os.fsencode(known.resolve()).decode(errors="backslashreplace")
+        return cls(name or str(known))
 
     @classmethod
     def _stated_in(cls, folder: Path) -> Self | None:

@@ -225,7 +225,7 @@ class Archive:
         folder above, from the archive, or else they are those of the real exchange that the package brings,
         which a note says; the first of these counts. The name of the source comes from the relayer's answers in
         a HAR file, from ``source.json`` in either folder, such as ``{"name": "my exchange"}``, from `source`, or
-        else it is the path of the folder.
+        else it is the relayer's address in a HAR file, or the path of the folder.
 
         What a sync has seen stays the current version of a trade, whatever is imported later. Of versions
         that were only imported, the one that was imported last is current. Trades whose market was not listed

@@ -110,7 +110,7 @@ def connect(
     source : str, optional
         Name of the source, which an `Archive` of its trades keeps to. By default a relayer is known by the
         name that it states, or else by its address; a recording by the name in its ``source.json``, such as
-        ``{"name": "my exchange"}``, or else by its path.
+        ``{"name": "my exchange"}``, a HAR file by its relayer's address, and any other by its path.
     rate : float or None
         Requests per second and endpoint to a live relayer; None for no limit. The embedded relayer has none.
     timeout : float

@@ -38,7 +38,8 @@ class Recording:
         A folder with ``tokens.json``, ``markets.json`` and ``trades/<accountId>-<amm or dex>.json``, or one
         file of trades.
     source : str, optional
-        Name of the source, if no ``source.json`` states it; by default the path.
+        Name of the source, if no ``source.json`` states it; by default the relayer's address in a HAR file, or the
+        path.
 
     Raises
     ------
@@ -68,7 +69,7 @@ class Recording:
 
     @property
     def source(self) -> str:
-        """Name of the source: as its files state it, as given, or else the path."""
+        """Name of the source: as its files state it, as given, or the relayer's address in a HAR file, or the path."""
         return self.contents.source.name
 
     @property

@@ -181,9 +181,13 @@ def read_listing(folder: Path) -> tuple[str, str] | None:
 def source_of(
     saved: Path, name: str | None, places: Iterable[Path], har: Har | None
 ) -> Source:
-    """Return the identity of a file: as the relayer in it stated, or as that of saved responses."""
+    """Return the identity of a file: as the relayer in it stated, or as that of saved responses.
+
+    The relayer in a HAR file is known by its address, as one that is asked: two of them may be in one folder.
+    """
     if har is None or har.source is None:
-        return Source.of_saved(saved, name, *places)
+        known = (har and har.relayer) or saved
+        return Source.of_saved(known, name, *places)
     stated = Source.read(har.source, f"{printable(saved.name)}, {FILE}")
     if name not in (None, stated.name):
         raise LabError(

@@ -33,12 +33,14 @@ _HINT = "Open the trade history with the browser's network tools open, and save 
 class Har(NamedTuple):
     """The relayer's answers in a HAR file.
 
-    `listing` is those with the tokens and the markets, if it has both; `source` the identity that the relayer stated.
+    `listing` is those with the tokens and the markets, if it has both; `source` the identity that the relayer stated,
+    and `relayer` its address.
     """
 
     pages: list[Page]
     listing: tuple[str, str] | None
     source: str | None
+    relayer: str | None
 
 
 def starts_as_har(start: bytes) -> bool:
@@ -95,7 +97,7 @@ def read_har(answer: Any, place: str) -> Har:
         raise UnexpectedAnswer(
             place,
             expected="answers of one relayer",
-            got=printable(" and ".join(sorted(relayers))),
+            got=printable(" and ".join(sorted(one or "a path" for one in relayers))),
             hint="Save the requests to each of them in a file of its own.",
         )
     if not pages:
@@ -108,14 +110,15 @@ def read_har(answer: Any, place: str) -> Har:
     tokens = listings.get(_TOKENS)
     markets = listings.get(_MARKETS)
     listing = (tokens, markets) if tokens and markets else None
-    return Har(pages, listing, source)
+    [relayer] = relayers
+    return Har(pages, listing, source, relayer)
 
 
-def _relayer(url: str) -> str:
-    """Name the relayer of a request, however its address is written, without a user and a password."""
+def _relayer(url: str) -> str | None:
+    """Name the relayer of a request, however its address is written, without a user and a password; None for a path."""
     origin = _ORIGIN.match(url)
     try:
-        return Source.at(origin[0]).name if origin else "a path"
+        return Source.at(origin[0]).name if origin else None
     except ValueError:  # of brackets, and of a port that is no number
         return "an address that cannot be read"
 

@@ -15,7 +15,7 @@ from support.recorded import save
 from support.wire_rows import markets, page, row, tokens
 
 import loopring_lab as lab
-from loopring_lab.errors import LabError, UnexpectedAnswer
+from loopring_lab.errors import ArchiveError, LabError, UnexpectedAnswer
 
 HASH = "0x" + "ab" * 32
 SELL = row()
@@ -130,8 +130,11 @@ def test_files_of_each_wrapping_are_imported_and_served(wrapping, folder):
     assert client.accounts == [ACCOUNT]
     assert client.synthetic is False
     assert_frame_equal(client.trades(ACCOUNT), expected)
-    # A client is named after the file itself.
-    assert archive.source != client.source == str(file)
+    # A client is named after the file itself, unless that tells the relayer.
+    if wrapping == "HAR":
+        assert archive.source == client.source == "https://api3.example.org"
+    else:
+        assert archive.source != client.source == str(file)
 
 
 @pytest.mark.parametrize("packed", [thorough(False), True])
@@ -324,6 +327,22 @@ def test_a_relayer_in_a_har_file_is_known_by_its_host_without_a_password():
             read(har(at(one), at(other)))
         assert "answers of one relayer, got" in str(caught.value)
         assert "s3cret" not in str(caught.value)
+
+
+def test_har_files_of_two_relayers_in_one_folder_are_two_sources(folder):
+    for name in "ab":
+        saved = har(at(f"https://{name}.example"))
+        (folder / f"{name}.har").write_text(json.dumps(saved))
+    archive = lab.Archive(folder / "a.duckdb")
+    with pytest.raises(
+        ArchiveError, match="holds trades from 'https://a.example', and"
+    ):
+        archive.import_pages(folder)
+    # One relayer is one source, wherever its file is.
+    elsewhere = folder / "later" / "c.har"
+    elsewhere.parent.mkdir()
+    (folder / "a.har").rename(elsewhere)
+    assert archive.import_pages(elsewhere)["rows"].tolist() == [2]
 
 
 @pytest.mark.parametrize("wrong", [{"fill_type": "amm"}, {"account_id": 3}])
