@@ -99,10 +99,8 @@ def given_path(path: str | os.PathLike[str]) -> Path:
         )
     try:
         found = Path(path).expanduser()
-        # There may be nothing yet, or nothing that we may see: whoever reads it says so.
-        with contextlib.suppress(
-            FileNotFoundError, NotADirectoryError, PermissionError
-        ):
+        # There may be nothing yet: whoever reads it says so.
+        with contextlib.suppress(FileNotFoundError, NotADirectoryError):
             found.stat()
     except TypeError:
         raise LabError(
@@ -113,7 +111,7 @@ def given_path(path: str | os.PathLike[str]) -> Path:
             f"{str(path)!r}: nobody here has that home folder. Give the whole path."
         ) from None
     except (OSError, ValueError) as error:
-        # A link to itself, a name that is too long, or one with a NUL.
+        # A link to itself, a name that is too long, one with a NUL, or a folder that is closed to us.
         problem = getattr(error, "strerror", None) or error
         raise LabError(
             f"{printable(str(path), 200)}: no file can have this path ({problem}). Use another."

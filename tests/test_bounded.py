@@ -1,5 +1,6 @@
 """Files that somebody gives: their paths are as written, and what is not text in UTF-8 is named."""
 
+import errno
 import gzip
 import os
 from pathlib import Path
@@ -46,6 +47,18 @@ def test_every_path_argument_takes_it_as_it_is(tmp_path, monkeypatch, name):
 def test_a_home_folder_of_nobody_is_named():
     with pytest.raises(lab.LabError, match="nobody here has that home folder"):
         lab.Archive("~no-such-user/trades.duckdb")
+
+
+@pytest.mark.parametrize("method", ["stat", "iterdir"])
+def test_a_place_that_is_closed_to_the_user_is_named(tmp_path, monkeypatch, method):
+    def refused(self, **_):
+        raise PermissionError(errno.EACCES, "Permission denied", str(self))
+
+    with monkeypatch.context() as closed:
+        closed.setattr(Path, method, refused)
+        with pytest.raises(lab.LabError, match="Permission denied.*another") as caught:
+            lab.connect(blocks=tmp_path)
+    assert str(tmp_path) in str(caught.value)
 
 
 @pytest.mark.parametrize("path", [None, 5, b"trades.duckdb"])

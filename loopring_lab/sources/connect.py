@@ -230,10 +230,15 @@ def _read_blocks(
 def _imported(folder: Path) -> Store:
     """Return the store of a folder of exported files, which are imported once."""
     facts = []
-    for file in sorted(folder.iterdir()):
-        if file.is_file():
-            stat = file.stat()
-            facts.append((file.name, stat.st_size, stat.st_mtime_ns))
+    try:
+        for file in sorted(folder.iterdir()):
+            if file.is_file():
+                stat = file.stat()
+                facts.append((file.name, stat.st_size, stat.st_mtime_ns))
+    except OSError as error:
+        raise LabError(
+            f"{folder}: cannot be read ({error.strerror}). Give another folder."
+        ) from None
     return _store_of_exported(folder, tuple(facts))
 
 
