@@ -133,7 +133,8 @@ def parse_value(text: str) -> Any:
     """Parse a parameter's value: a Python literal, or else the text itself."""
     try:
         return ast.literal_eval(text)
-    except (SyntaxError, ValueError):
+    # These are all that it raises, by its documentation.
+    except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
         return text
 
 

@@ -183,6 +183,14 @@ def test_the_command_refuses_in_one_line(words, message, tmp_path, monkeypatch, 
     assert Path("there.ipynb").read_text() == "mine"
 
 
+@pytest.mark.parametrize("text", ["{[]}", "-" * 10_000 + "1"])
+def test_what_python_cannot_evaluate_is_text(text, tmp_path):
+    target = tmp_path / "a.ipynb"
+    words = ["new", "fee-analysis", str(target), "--set", f"every={text}"]
+    assert cli.main(words) == 0
+    assert f"every = '{text}'" in target.read_text()
+
+
 def test_a_file_in_the_way_is_replaced_by_force(tmp_path):
     target = tmp_path / "my.ipynb"
     target.write_text("mine")
