@@ -31,8 +31,6 @@ if TYPE_CHECKING:
 # The rows of a group in an exported file: a reader who wants one period skips most of a large file, which has 7 % more
 # bytes for it; streams hand over as many at once.
 ROWS_AT_ONCE = 1 << 16
-# The name of the folder of an export that is not finished begins with this.
-UNFINISHED = "loopring-lab-export-"
 PARTITIONS = ["account_id", "year"]
 
 
@@ -225,7 +223,7 @@ def export(
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
         # What is written gets its place when all of it is written.
-        partial = session.unfinished(folder.parent, UNFINISHED)
+        partial = session.unfinished(folder.parent)
         with partial as place, file.reading() as connection:
             source = bound_source(connection)
             rows = connection.sql(_exported(wanted, source, source_columns))

@@ -105,8 +105,6 @@ CATALOGUE = " UNION ALL ".join(
     f"SELECT '{kind}', schema_name, {kind}_name, {fact} FROM {listed} WHERE database_name = 'held'"
     for kind, (listed, fact) in LISTS.items()
 )
-# The name of the folder of a copy that is not finished begins with this.
-UNFINISHED = "loopring-lab-copy-"
 # Rows copied at once; those of a block store take some 20 KB each.
 COPIED_AT_ONCE = 4_096
 
@@ -348,7 +346,7 @@ class StoredFile:
         try:
             target.path.parent.mkdir(parents=True, exist_ok=True)
             # The copy is written whole or not at all: it gets its name when everything is written.
-            with session.unfinished(target.path.parent, UNFINISHED) as folder:
+            with session.unfinished(target.path.parent) as folder:
                 with self.reading() as connection:
                     whole = self._copied(folder, target.shown, connection, {})
                 whole.rename(target.path)
@@ -363,7 +361,7 @@ class StoredFile:
 
         In a file that rows are deleted from, DuckDB leaves their bytes until others take their place.
         """
-        beside = session.unfinished(self.path.parent, UNFINISHED)
+        beside = session.unfinished(self.path.parent)
         with self.writing() as connection, beside as folder:
             whole = self._copied(folder, self.shown, connection, conditions)
             shutil.copymode(self.path, whole)

@@ -33,6 +33,9 @@ Result = TypeVar("Result")
 # Below this, DuckDB cannot even hold the hash tables of a query of a few columns.
 LEAST = 64 << 20
 PREFIX = "loopring-lab-spill-"
+# Folders are removed whose names begin so and that no process holds: nobody calls what is to be kept unfinished, while
+# an export may well be called loopring-lab-export-2022.
+UNFINISHED = "loopring-lab-unfinished-"
 # Seconds in which a process holds the folder that it has just made.
 UNTIL_HELD = 60
 # DuckDB cuts what it groups into as many parts as it has threads, and a part must fit into memory: with two, the
@@ -243,10 +246,10 @@ def _make_spill_folder() -> Path:
 
 
 @contextmanager
-def unfinished(parent: Path, prefix: str) -> Iterator[Path]:
+def unfinished(parent: Path) -> Iterator[Path]:
     """Make a folder for what is not finished yet, without those that killed processes left under such a name."""
-    _remove_abandoned(parent, prefix)
-    with tempfile.TemporaryDirectory(prefix=prefix, dir=parent) as name:
+    _remove_abandoned(parent, UNFINISHED)
+    with tempfile.TemporaryDirectory(prefix=UNFINISHED, dir=parent) as name:
         folder = Path(name)
         descriptor = _hold(folder)
         try:

@@ -408,6 +408,19 @@ Archive(sys.argv[1]).export(sys.argv[2])
 """
 
 
+def test_no_folder_that_somebody_keeps_is_taken_for_an_unfinished_one(
+    archive, tmp_path
+):
+    kept = [tmp_path / f"loopring-lab-{what}-2022" for what in ("export", "copy")]
+    archive.export(kept[0])
+    archive.copy(kept[1] / "a.duckdb")
+    for folder in kept:
+        os.utime(folder, (0, 0))
+    archive.export(tmp_path / "loopring-lab-export-2023")
+    archive.copy(tmp_path / "b.duckdb")
+    assert len(pd.read_parquet(kept[0])) == len(Archive(kept[1] / "a.duckdb").trades())
+
+
 @pytest.mark.thorough
 @pytest.mark.skipif(sys.platform == "win32", reason="kills: run on Linux or macOS")
 def test_what_a_killed_export_left_goes_with_the_next_one(archive, tmp_path):
