@@ -849,6 +849,9 @@ def import_blocks(
 
     store = Store(path)
     report = store.import_files(files, tokens=tokens, first_block=first_block)
+    skipped = report.attrs["skipped"]
+    if skipped:
+        print(f"{skipped:,} calls and events that submit no block were skipped.")
     return print_blocks(report, as_json)
 
 

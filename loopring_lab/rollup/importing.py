@@ -138,6 +138,11 @@ class Import:
                     self._take(file, item)
         finally:
             self._commit()
+        if self._skipped and not self._store.database.exists():
+            raise LabError(
+                f"{files[0]}: none of {self._skipped:,} calls and events submits a block, so nothing was added. Give "
+                "the transactions that submitted the exchange's blocks, or its events."
+            )
         if text is not None:
             self._store.store_tokens(text)
         return {"added": self._added, "skipped": self._skipped}

@@ -246,7 +246,7 @@ class Store:
         ArchiveError
             The store holds blocks of another exchange.
         LabError
-            A path does not exist.
+            A path does not exist, or no file of a new store has a block or an event of an exchange.
 
         Examples
         --------

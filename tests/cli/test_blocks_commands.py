@@ -1,5 +1,7 @@
 """The commands on stores of blocks: arguments, exit codes, output, Ctrl-C, and where the address comes from."""
 
+import json
+
 import pytest
 from support.child_output import on_a_terminal
 from support.rollup_stores import SOURCE, made_block
@@ -43,6 +45,21 @@ def test_blocks_without_numbers_do_not_pass_for_all_there_are(tmp_path, capsys):
     assert capsys.readouterr().out.endswith(said)
     assert main(["blocks", "check", str(tmp_path / "blocks")]) == 1
     assert "indices      1 checked, 1 wrong, 3 not" in capsys.readouterr().out
+
+
+def test_calls_that_submit_no_block_are_counted(tmp_path, capsys):
+    other = {"hash": "0x" + "ab" * 32, "blockNumber": "0x1", "input": "0xa9059cbb"}
+    calls = tmp_path / "calls.json"
+    calls.write_text(json.dumps([other] * 3))
+    store = str(tmp_path / "blocks")
+    assert main(["blocks", "import", store, str(calls)]) == 2
+    said = "none of 3 calls and events submits a block, so nothing was added."
+    assert said in capsys.readouterr().err
+    (tmp_path / "1.hex").write_text(data_of(1, 16).hex())
+    line = ["blocks", "import", store, str(calls), str(tmp_path / "1.hex")]
+    assert main([*line, "--first-block", "1"]) == 0
+    said = "3 calls and events that submit no block were skipped.\n"
+    assert capsys.readouterr().out.startswith(said)
 
 
 @pytest.mark.parametrize(
