@@ -196,7 +196,7 @@ class Submission(NamedTuple):
 class Index:
     """One state of a store: its blocks by number, without their data, its events, and its pools.
 
-    Blocks without a number are last, by time.
+    Blocks without a number are last, by time and along their roots.
     """
 
     blocks: pa.Table
@@ -452,8 +452,29 @@ def _read_index(connection: duckdb.DuckDBPyConnection) -> Index:
     numbers = pa.array(number(blocks, events), pa.int64())
     place = blocks.schema.get_field_index("block_id")
     # Arrow's sorts keep the order of equal ones, so that those without a number stay in the order of time.
-    numbered = blocks.set_column(place, "block_id", numbers).sort_by("block_id")
-    return Index(numbered, events, pools, bound_source(connection))
+    ordered = blocks.set_column(place, "block_id", numbers).sort_by("block_id")
+    count = len(ordered) - ordered["block_id"].null_count
+    rest = ordered.slice(count)
+    parts = [ordered.slice(0, count), rest.take(_along_roots(rest))]
+    return Index(pa.concat_tables(parts), events, pools, bound_source(connection))
+
+
+def _along_roots(blocks: pa.Table) -> pa.Array:
+    """Return the places of blocks in the order of time, each followed by the one that begins with its last root.
+
+    Blocks may have one time, and those that are known by their data alone have no place in a call.
+    """
+    after = _links(blocks)
+    heads = sorted(set(range(len(blocks))) - set(after.values()))
+    ordered = []
+    for head in heads:
+        place: int | None = head
+        while place is not None:
+            ordered.append(place)
+            place = after.get(place)
+    # Only in a file that somebody made up do roots lead in a circle.
+    circles = sorted(set(range(len(blocks))) - set(ordered))
+    return pa.array(ordered + circles, pa.int64())
 
 
 def number(blocks: pa.Table, events: pa.Table) -> list[int | None]:
@@ -477,9 +498,7 @@ def number(blocks: pa.Table, events: pa.Table) -> list[int | None]:
             known[place] = told
     if len(known) == len(given):
         return list(known.values())
-    begins = _place_of(blocks["merkle_root_before"])
-    ends = _place_of(blocks["merkle_root_after"])
-    after = {end: begins[root] for root, end in ends.items() if root in begins}
+    after = _links(blocks)
     before = {begin: end for end, begin in after.items()}
     # Each known number tells those of the neighbours, and they those of theirs, if no other block has the number.
     taken = set(known.values())
@@ -494,6 +513,13 @@ def number(blocks: pa.Table, events: pa.Table) -> list[int | None]:
                 taken.add(value)
                 waiting.append(neighbour)
     return [known.get(place) for place in range(len(given))]
+
+
+def _links(blocks: pa.Table) -> dict[int, int]:
+    """Map the place of each block to that of the one that begins with the root which it ends with."""
+    begins = _place_of(blocks["merkle_root_before"])
+    ends = _place_of(blocks["merkle_root_after"])
+    return {end: begins[root] for root, end in ends.items() if root in begins}
 
 
 def _place_of(roots: pa.ChunkedArray) -> dict[bytes, int]:

@@ -383,7 +383,8 @@ class Store:
         Returns
         -------
         Blocks
-            By number, then those without one by time. Pools are those that any block of the store names.
+            By number, then those without one by time and along their roots. Pools are those that any block of the
+            store names.
 
         Raises
         ------

@@ -113,6 +113,25 @@ def test_blocks_without_a_number_are_in_the_order_of_time_and_place(store):
     assert found == [(l1_block, place) for _, l1_block, place in facts]
 
 
+def test_blocks_of_one_time_without_a_number_are_in_the_order_of_their_roots(store):
+    blocks = [
+        RawBlock(block_data([], before=root(n), after=root(n + 1), timestamp=START))
+        for n in range(12)
+    ]
+    random.Random(1).shuffle(blocks)
+    store.file.add([*blocks[:6], *blocks[7:]])
+    index = store.file.index().blocks
+    starts = index["merkle_root_before"].to_pylist()
+    gaps = sum(
+        start != end
+        for start, end in zip(
+            starts[1:], index["merkle_root_after"].to_pylist(), strict=False
+        )
+    )
+    assert gaps == 1
+    assert store.check().summary.loc["indices", "wrong"] == 1
+
+
 @pytest.mark.parametrize("other", ["data", thorough("number"), thorough("event")])
 def test_one_number_for_two_blocks_or_two_for_one_are_refused(store, other):
     store.file.add([made_block(5)])
