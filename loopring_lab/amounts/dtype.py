@@ -714,7 +714,9 @@ class AmountArray(ExtensionScalarOpsMixin, ExtensionArray):  # type: ignore[misc
         **options: Any,
     ) -> Any:
         """Fill missing amounts with floats between their neighbours."""
-        return pd.Series(self._floats(), index).interpolate(**options).array
+        found = pd.Series(self._floats(), index).interpolate(**options)
+        # pandas puts the result where the amounts were, where only its arrays of extension types work.
+        return found.astype("Float64").array
 
     def _masked(
         self,

@@ -99,6 +99,15 @@ def test_a_side_as_a_number_gives_signed_amounts_exactly(trades):
         trades["size"] * trades["side"]
 
 
+def test_a_frame_with_interpolated_amounts_goes_on_as_any_other():
+    amounts = pd.array(["1", None, "2", None], dtype="amount")
+    frame = pd.DataFrame({"fee": amounts, "size": amounts}, [0, 1, 2, 4])
+    filled = frame.interpolate("index", limit_area="inside")
+    assert filled["fee"].tolist()[:3] == [1.0, 1.5, 2.0]
+    assert filled.fillna(0).sum().tolist() == [4.5, 4.5]
+    assert pd.concat([filled, filled]).round(1).isna().sum().tolist() == [2, 2]
+
+
 def test_a_workbook_has_floats_and_times_of_utc(trades, tmp_path, monkeypatch):
     # pandas makes a file before it refuses.
     monkeypatch.chdir(tmp_path)

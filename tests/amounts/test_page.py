@@ -1,6 +1,8 @@
 """The page "pandas with exact amounts": every operation in its table gives the result and the dtype beside it."""
 
 import re
+import subprocess
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -15,12 +17,9 @@ PAGE = (Path(__file__).parents[2] / "docs" / "how-to" / "exact-amounts.md").read
     encoding="utf-8"
 )
 ROWS = re.findall(r"^\| `(.+?)` \| `(.+?)` \| (\w+) \|$", PAGE, re.MULTILINE)
+BLOCKS = re.findall(r"```py\n(.*?)```", PAGE, re.DOTALL)
 # The frame, and what operations on the page are written with.
-SETUP = next(
-    block
-    for block in re.findall(r"```py\n(.*?)```", PAGE, re.DOTALL)
-    if "g = t.groupby" in block
-)
+SETUP = next(block for block in BLOCKS if "g = t.groupby" in block)
 
 
 @pytest.fixture(scope="module")
@@ -47,3 +46,10 @@ def test_the_page_tells_what_operations_give(operation, result, dtype, known):
 
 def test_forty_operations_are_on_the_page():
     assert len(ROWS) >= 40
+
+
+def test_a_new_session_knows_amounts_after_the_imports_of_the_page():
+    *lines, claim = BLOCKS[0].splitlines()
+    program = "\n".join([*lines, f"print({claim.partition('#')[0]})"])
+    found = subprocess.run([sys.executable, "-c", program], capture_output=True)
+    assert found.stdout == b"True\n", found.stderr
