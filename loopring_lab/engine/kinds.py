@@ -8,6 +8,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from functools import cached_property
 from typing import Any, Generic, Protocol, TypeAlias, TypeVar
 
@@ -267,20 +268,22 @@ class Pandas(InMemory[pd.DataFrame]):
                 f"{self.caller}: Arrow cannot hold the frame's values: {reason}. Clean that column first."
             ) from None
         for name, entry in zip(names, table.schema, strict=True):
-            # Only a column of objects can hold both kinds of time.
-            if pa.types.is_timestamp(entry.type) and self.frame[name].dtype == object:
+            # Only a column of objects can hold several kinds of time.
+            is_time = pa.types.is_timestamp(entry.type) or pa.types.is_date(entry.type)
+            if is_time and self.frame[name].dtype == object:
                 self._refuse_mixed_times(name)
         return table.unify_dictionaries()
 
     def _refuse_mixed_times(self, name: Any) -> None:
-        """Refuse times of which some have a time zone and some have none: Arrow takes these for UTC."""
-        zones = {
-            getattr(moment, "tzinfo", None) for moment in self.frame[name].dropna()
+        """Refuse dates beside times, and times with a zone beside those without: Arrow makes one kind of both."""
+        kinds = {
+            (isinstance(moment, datetime), getattr(moment, "tzinfo", None) is None)
+            for moment in self.frame[name].dropna()
         }
-        if None in zones and len(zones) > 1:
+        if len(kinds) > 1:
             raise LabError(
-                f"{self.caller}: some values of {name} have a time zone, and some have none. Give each part its zone "
-                "with .dt.tz_localize(...) before you put them together."
+                f"{self.caller}: some values of {name} have a time zone, and some have none or are dates. Give each "
+                "part its zone with .dt.tz_localize(...), or make times of dates, before you put them together."
             )
 
     def _beside(

@@ -300,6 +300,18 @@ def _explained(error: Exception, caller: str) -> Exception:
             f"{caller}: DuckDB could not read or write a file ({first_line}). If the disk is full, name another "
             "folder: lab.engine.set_memory(spill_folder=...)."
         )
+    if isinstance(error, duckdb.NotImplementedException):
+        return LabError(
+            f"{caller}: DuckDB does not take a column of such a type ({first_line}). Convert that column to text or to "
+            "other numbers."
+        )
+    if isinstance(error, (duckdb.InternalException, duckdb.FatalException)):
+        # DuckDB refuses whatever else a database is asked after such an error.
+        session.close()
+        return LabError(
+            f"{caller}: DuckDB failed in a way that it does not foresee ({first_line}). Convert columns of unusual "
+            "types to text, or leave them out."
+        )
     if "different connection" in str(error) or "another connection" in str(error):
         return LabError(
             f"{caller}: trades and prices are relations of two DuckDB connections, which cannot be joined. Open "

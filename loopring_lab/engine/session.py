@@ -113,8 +113,14 @@ def set_memory(
         _session.limit = size
         _session.parent = parent
         _session.spill_folder = None
+        close()
+
+
+def close() -> None:
+    """Have the next question open a new database; answers that are still read keep the old one alive."""
+    with _lock:
         _session.shared = None
-        _session.database = None  # answers that are still read keep the old one alive
+        _session.database = None
 
 
 @contextmanager

@@ -63,6 +63,7 @@ def query_text(
         if name.startswith(GIVEN) and name not in (TRADES, PRICES):
             small = name.removeprefix(GIVEN)
             texts[small] = f"-- a small table that is asked with\nFROM {name}"
+    _refuse_nested(question, types[TRADES])
     keys = question.keys.definitions(types[TRADES])
     texts["trades"] = _table(
         TRADES,
@@ -96,6 +97,17 @@ def query_text(
     if own_steps:
         return f"{before},\n{own_steps[1]}{final[own_steps.end() :]}"
     return f"{before}\n{final}"
+
+
+def _refuse_nested(question: Question, types: Mapping[str, str]) -> None:
+    """Refuse keys of lists and structures, as pandas' intervals are in a table of Arrow: DuckDB fails on some."""
+    for name in question.keys.of_frame:
+        kind = types[name]
+        if kind.endswith("]") or kind.startswith(("STRUCT", "MAP", "UNION")):
+            raise LabError(
+                f"{question.caller}: {name} is {kind}, and no column of lists or structures is grouped by or matched. "
+                "Convert it to text."
+            )
 
 
 def _table(

@@ -1,14 +1,19 @@
 """Questions that make no sense are refused in words that end with what to do next."""
 
 from collections.abc import Callable
+from datetime import UTC, datetime
 from typing import Any
 
+import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pytest
 from support.questions import outside, reserves
 from support.trade_histories import assert_refused
 
 import loopring_lab as lab
+
+NOON = datetime(2022, 1, 1, 12, tzinfo=UTC)
 
 
 @pytest.fixture(scope="module")
@@ -86,7 +91,7 @@ REFUSED: dict[str, tuple[Callable[[pd.DataFrame], Any], str]] = {
     ),
     "times of which some are naive": (
         lambda f: lab.fees.summary(half_naive(f)),
-        r"some values of created_at have a time zone, and some have none. Give each part its zone",
+        r"some values of created_at have a time zone, and some have none or are dates. Give each part its zone",
     ),
     "prices of which some are naive": (
         lambda f: lab.fills.all_in_cost(f, prices=half_naive(outside(f))),
@@ -95,6 +100,26 @@ REFUSED: dict[str, tuple[Callable[[pd.DataFrame], Any], str]] = {
     "a key of times of which some are naive": (
         lambda f: lab.fees.summary(half_naive(f[::-1], "desk"), by="desk"),
         r"some values of desk have a time zone, and some have none",
+    ),
+    "a key of dates and times": (
+        lambda f: lab.fees.summary(
+            f.assign(desk=[NOON.date(), NOON] * (len(f) // 2)), by="desk"
+        ),
+        r"some values of desk have .* or are dates. .* or make times of dates, before",
+    ),
+    "lists as a key": (
+        lambda f: lab.fees.tiers(f.assign(desk=[[1]] * len(f)), by="desk"),
+        r"tiers: desk is BIGINT\[\], and no column of lists .*Convert it to text",
+    ),
+    "a schedule by structures": (
+        lambda f: lab.fees.schedule_check(
+            f.assign(desk=[{"a": 1}] * len(f)), [{"desk": 1, "bps": 20}]
+        ),
+        r"schedule_check: desk is STRUCT.*, and no column of lists or structures is .*matched",
+    ),
+    "numbers of 16 bits as a key": (
+        lambda f: lab.fees.summary(f.assign(desk=np.float16(1)), by="desk"),
+        r"DuckDB does not take a column of such a type .*Convert that column to text",
     ),
     "unlike objects": (
         lambda f: lab.fees.summary(f.assign(desk=[1, "a"] * (len(f) // 2)), by="desk"),
@@ -336,3 +361,24 @@ REFUSED: dict[str, tuple[Callable[[pd.DataFrame], Any], str]] = {
 @pytest.mark.parametrize("case", REFUSED)
 def test_what_makes_no_sense_is_refused_in_words(trades, case):
     assert_refused(*REFUSED[case], trades)
+
+
+def test_intervals_in_a_table_of_arrow_are_no_keys(trades):
+    table = pa.Table.from_pandas(trades.assign(part=pd.cut(range(20), [0, 5, 9, 15])))
+    assert_refused(
+        lambda given: lab.fees.summary(given, by="part"),
+        r"part is STRUCT.*, and no column of lists or structures is grouped by",
+        table,
+    )
+
+
+def test_the_next_question_is_answered_after_an_error_inside_of_duckdb(trades):
+    words = pa.array(["a", "b"] * 10).dictionary_encode()
+    twice = pa.DictionaryArray.from_arrays(pa.array(range(20)), words)
+    table = pa.Table.from_pandas(trades).append_column("desk", twice)
+    assert_refused(
+        lambda given: lab.fees.summary(given, by="desk"),
+        r"summary: DuckDB failed .*INTERNAL.*Convert columns of unusual types to text",
+        table,
+    )
+    assert lab.fees.summary(trades, by=[])["fills"].sum() == 20
