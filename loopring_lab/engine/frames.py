@@ -38,6 +38,8 @@ TYPES = {name: column.sql for name, column in TRADES.items()} | {
     "quote_balance": "HUGEINT",
     "pool_quote": "HUGEINT",
 }
+# Types of texts that Arrow takes no rows of, and those that these become.
+VIEWS = {"string_view": pa.large_string(), "binary_view": pa.large_binary()}
 EXACT = tuple(name for name, kind in TYPES.items() if kind == "HUGEINT")
 
 
@@ -46,6 +48,16 @@ def with_plain_amounts(table: pa.Table) -> pa.Table:
     for entry in table.schema:
         if isinstance(entry.type, AmountType):
             column = table[entry.name].cast(AMOUNT_TYPE)
+            table = replaced(table, entry.name, column)
+    return table
+
+
+def without_views(table: pa.Table) -> pa.Table:
+    """Return a table with views of texts, as Polars hands them over, as texts."""
+    for entry in table.schema:
+        whole = VIEWS.get(str(entry.type))
+        if whole is not None:
+            column = table[entry.name].cast(whole)
             table = replaced(table, entry.name, column)
     return table
 

@@ -110,7 +110,8 @@ class Given(ABC, Generic[FrameT]):
         if columns is not None:
             names = list(dict.fromkeys(columns))
             self.check(names)
-        return frames.with_plain_amounts(self._read(names))
+        with running.translated(self.caller):
+            return frames.with_plain_amounts(self._read(names))
 
     def read_exact(self, columns: Sequence[str]) -> pa.Table:
         """Read columns, each as questions take it: every amount is exact, every order hash one or null."""
@@ -336,7 +337,8 @@ class Arrow(InMemory[Any]):
     def _beside(
         self, shown: list[Any], rows: np.ndarray, added: pa.Table, keeps_index: bool
     ) -> pa.Table:
-        taken = self.frame.select(shown).take(pa.array(rows))
+        whole = frames.without_views(self.frame.select(shown))
+        taken = whole.take(pa.array(rows))
         return frames.with_columns(taken, frames.with_amounts(added))
 
 
@@ -393,8 +395,7 @@ class Relation(Given[Any]):
         return running.ask_relation(asked.question, self.frame, prices, asked.tables)
 
     def _read(self, names: list[Any]) -> pa.Table:
-        with running.translated(self.caller):
-            table = self.frame.to_arrow_table()
+        table = self.frame.to_arrow_table()
         return frames.with_milliseconds(table).select(names)
 
 

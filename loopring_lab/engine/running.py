@@ -300,6 +300,11 @@ def _explained(error: Exception, caller: str) -> Exception:
             f"{caller}: DuckDB could not read or write a file ({first_line}). If the disk is full, name another "
             "folder: lab.engine.set_memory(spill_folder=...)."
         )
+    if isinstance(error, pa.ArrowException):
+        return LabError(
+            f"{caller}: Arrow does not take a column of such a type ({first_line}). Convert that column to text or to "
+            "other numbers."
+        )
     if isinstance(error, duckdb.NotImplementedException):
         return LabError(
             f"{caller}: DuckDB does not take a column of such a type ({first_line}). Convert that column to text or to "

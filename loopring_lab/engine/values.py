@@ -37,6 +37,9 @@ def checked(column: pa.ChunkedArray, name: str, caller: str) -> pa.ChunkedArray:
         return _texts(column, name, caller)
     if wanted == "BIGINT":
         return _whole_numbers(column, name, caller)
+    if wanted == "DOUBLE" and pa.types.is_decimal(column.type):
+        # A query has decimals of 18 places as whole numbers of 1e-18, which a rate is not.
+        return column.cast(pa.float64())
     if wanted is None:
         _refuse_finer(column, name, caller)
     return column

@@ -34,6 +34,8 @@ def test_tables_of_arrow_with_amounts_are_taken_and_answers_are_plain(trades, tm
         assert found.schema.field("fee").type == PLAIN
         assert found["fee"].to_pylist() == expected["fee"].tolist()
         assert lab.engine.portable(table).schema.field("fee").type == PLAIN
+        shown = lab.fees.with_tiers(table)["fee"].cast(PLAIN)
+        assert shown.to_pylist() == table["fee"].cast(PLAIN).to_pylist()
 
 
 @pytest.mark.parametrize(

@@ -45,8 +45,12 @@ TEXTS = ("order_hash", "market", "side", "fee_token")
 )
 def test_texts_of_every_type_are_the_same(trades, name, kind):
     column = portable(trades)[name].cast(kind)
-    found = lab.fills.orders(with_column(trades, name, column))
+    table = with_column(trades, name, column)
+    found = lab.fills.orders(table)
     assert result_rows(found) == result_rows(lab.fills.orders(portable(trades)))
+    # Rows of the table are taken here.
+    shown = lab.fees.schedule_check(table, 0)["trade_id"]
+    assert shown == lab.fees.schedule_check(portable(trades), 0)["trade_id"]
 
 
 @pytest.mark.parametrize("name", often(["order_hash", "side"], TEXTS))
@@ -131,6 +135,28 @@ def test_whole_numbers_of_every_type_are_ids(trades, engine, made):
     frame = plain.assign(storage_id=made(ids))
     found = result_rows(lab.fills.orders(on(engine, frame)))
     assert found == result_rows(lab.fills.orders(plain))
+
+
+# Rates
+
+
+@pytest.mark.parametrize("engine", [*IN_MEMORY, "polars", "duckdb"])
+def test_rates_in_decimals_are_the_rates_that_they_are(trades, engine):
+    rates = trades["fee_bps"].round(3)
+    expected = lab.fees.summary(trades.assign(fee_bps=rates), by=[])
+    found = lab.fees.summary(
+        on(engine, trades.assign(fee_bps=rates.astype("amount"))), by=[]
+    )
+    assert result_rows(found) == result_rows(expected)
+
+
+# Types that Arrow cannot work with
+
+
+def test_what_arrow_cannot_do_with_a_type_is_said(trades):
+    column = pa.compute.run_end_encode(portable(trades)["extra"])
+    with pytest.raises(lab.LabError, match=r"with_tiers: Arrow .*Convert that column"):
+        lab.fees.with_tiers(with_column(trades, "extra", column))
 
 
 # Keys of the user's own
