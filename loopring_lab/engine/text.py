@@ -15,7 +15,7 @@ from loopring_lab.engine.question import (
     Question,
     Streamed,
 )
-from loopring_lab.engine.values import is_text, is_whole, not_text, not_whole
+from loopring_lab.engine.values import is_text, is_whole, no_moment, not_text, not_whole
 from loopring_lab.errors import LabError
 
 Types = dict[str, dict[str, str]]
@@ -157,10 +157,7 @@ def _column_sql(name: str, kind: str, wanted: str, caller: str) -> str:
         "TIMESTAMP WITH TIME ZONE",
         "TIMESTAMPTZ_NS",
     ):
-        raise LabError(
-            f"{caller}: created_at is {kind}, not a time with a time zone. Convert it, such as with "
-            "pandas.to_datetime(..., utc=True)."
-        )
+        raise no_moment(name, kind, caller)
     if kind == ANY_TEXT:
         return hash_sql(source)
     if wanted == "VARCHAR" and not is_text(kind):

@@ -130,3 +130,11 @@ def not_text(name: str, kind: Any, caller: str) -> LabError:
         f"{caller}: {name} is {kind}, not text. Convert it to text, or fill the column with nulls if nothing in it is "
         "known."
     )
+
+
+def no_moment(name: str, kind: Any, caller: str) -> LabError:
+    """Build the error for a column of times that have no time zone, or of something else."""
+    return LabError(
+        f"{caller}: {name} is {kind}, not a time with a time zone. Convert it, such as with "
+        "pandas.to_datetime(..., utc=True)."
+    )

@@ -62,8 +62,9 @@ def liquidity(
         With the rows of one pool or several, such as `Client.trades` of their accounts, or all trades of blocks.
         Where they have a column ``flow`` (`with_flow`), losses to arbitrage and to users are told apart.
     balances : frame of any of these kinds, optional
-        What the pools held after each change, as for `pool_quotes`: from `BlocksClient.pool_balances`. Without it
-        the fee is assumed, and nothing is known of the position.
+        What the pools held after each change, as for `pool_quotes`: from `BlocksClient.pool_balances`. Changes of
+        a pool in one millisecond need their places in blocks. Without `balances` the fee is assumed, and nothing is
+        known of the position.
     prices : frame of any of these kinds, optional
         Prices from outside the exchange: ``created_at``, ``market`` and ``price``. Without them only amounts in
         base and quote tokens are known.

@@ -6,10 +6,12 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from loopring_lab.amounts.scaling import combined, with_scale
 from loopring_lab.engine import frames
 from loopring_lab.engine.kinds import Given
+from loopring_lab.engine.values import no_moment
 from loopring_lab.errors import LabError
 
 BALANCES = (
@@ -81,10 +83,12 @@ def ledger_of(balances: Given[Any]) -> pa.Table:
     """Return balances with ``ms``, amounts as whole numbers of 1e-18 units, and both tokens' smallest unit in these."""
     there = [name for name in OPTIONAL if name in balances.names]
     table = balances.read_exact([*BALANCES, *there])
-    moments = table["created_at"].cast(frames.TIMESTAMP)
+    times = table["created_at"]
+    if not pa.types.is_timestamp(times.type) or times.type.tz is None:
+        raise no_moment("created_at", times.type, balances.caller)
     columns = {
         "market": table["market"].cast(pa.string()),
-        "ms": moments.cast(pa.int64()),
+        "ms": times.cast(frames.TIMESTAMP).cast(pa.int64()),
     }
     for name in OPTIONAL:
         columns[name] = pa.nulls(len(table), pa.int64())
@@ -96,4 +100,20 @@ def ledger_of(balances: Given[Any]) -> pa.Table:
         decimals = table[f"{side}_decimals"].to_numpy().astype(np.int64)
         zeros = np.clip(PLACES - decimals, 0, PLACES)
         columns[f"{side}_unit"] = pa.array(10**zeros)
-    return pa.table(columns)
+    ledger = pa.table(columns)
+    _refuse_several_states(ledger, balances.caller)
+    return ledger
+
+
+def _refuse_several_states(ledger: pa.Table, caller: str) -> None:
+    """Refuse balances of a pool of which nothing says what was before what: each order has other changes."""
+    states = ledger.group_by(ledger.column_names).aggregate([])
+    counted = states.group_by(["market", "ms", *OPTIONAL]).aggregate(
+        [([], "count_all")]
+    )
+    markets = counted["market"].filter(pc.greater(counted["count_all"], 1))
+    if len(markets):
+        raise LabError(
+            f"{caller}: several balances of the pool of {pc.min(markets)} have one time and place. Give them their "
+            "columns block_id and index_in_block, or leave out all but the last."
+        )

@@ -60,6 +60,35 @@ def pool_time(event: Any) -> pd.Timestamp:
     return pd.Timestamp(event.ms, unit="ms", tz="UTC")
 
 
+# Balances that say too little
+
+
+def test_balances_of_one_time_need_their_places():
+    pool = drawn(1)
+    balances = balances_of([pool])
+    at_once = balances.assign(created_at=balances["created_at"].min())
+    ask = functools.partial(lab.research.liquidity, trades_of([pool]))
+    # The same row twice is one change, wherever it stands.
+    twice = pd.concat([balances, balances[::-1]])
+    pd.testing.assert_frame_equal(ask(twice), ask(balances))
+    assert len(ask(at_once))
+    for frame in (at_once, at_once[::-1]):
+        with pytest.raises(
+            LabError, match=rf"balances of the pool of {pool.market} have one time"
+        ):
+            ask(frame.drop(columns=["block_id", "index_in_block"]))
+
+
+def test_times_of_balances_have_a_zone():
+    pool = drawn(1)
+    balances = balances_of([pool])
+    naive = balances["created_at"].dt.tz_localize(None)
+    with pytest.raises(
+        LabError, match=r"balances=: created_at is timestamp.*, not a time with a"
+    ):
+        lab.research.liquidity(trades_of([pool]), balances.assign(created_at=naive))
+
+
 # Parts that add up
 
 
