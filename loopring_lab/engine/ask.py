@@ -29,11 +29,11 @@ TAKEN = "Pass a pandas, pyarrow, Polars, DuckDB or Spark frame, or an Archive, s
 
 def given(frame: Trades[FrameT], caller: str) -> Given[FrameT]:
     """Say which kind of frame a call was given; `caller` is what its errors begin with."""
-    found: Given[Any] = _kind_of(frame)(frame, caller)
+    found: Given[Any] = _kind_of(frame, caller)(frame, caller)
     return found
 
 
-def _kind_of(frame: Any) -> type[Given[Any]]:
+def _kind_of(frame: Any, caller: str) -> type[Given[Any]]:
     if isinstance(frame, pd.DataFrame):
         return Pandas
     if isinstance(frame, pa.Table):
@@ -51,7 +51,7 @@ def _kind_of(frame: Any) -> type[Given[Any]]:
     if hasattr(frame, "scan") and hasattr(frame, "opened"):
         return Stored
     full_name = name if package == "builtins" else f"{package}.{name}"
-    raise LabError(f"expected a trades DataFrame, got {full_name}. {TAKEN}")
+    raise LabError(f"{caller}: expected a frame, got {full_name}. {TAKEN}")
 
 
 def given_prices(prices: Any, caller: str) -> Given[Any] | None:

@@ -35,6 +35,10 @@ def half_naive(frame: pd.DataFrame, name: str = "created_at") -> pd.DataFrame:
 # What every question checks is asked once; what one function checks, of that function.
 REFUSED: dict[str, tuple[Callable[[pd.DataFrame], Any], str]] = {
     "nothing": (lambda f: lab.fees.tiers(None), r"got NoneType. Pass a pandas"),
+    "a column in place of prices": (
+        lambda f: lab.fees.in_token(f, "ETH", prices=f["price"]),
+        r"in_token: prices=: expected a frame, got pandas.Series. Pass a pandas",
+    ),
     "no amount": (
         lambda f: lab.fees.summary(f.drop(columns="fee")),
         r"has no column 'fee'. Did you mean 'fee_bps'\?",

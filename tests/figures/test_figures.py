@@ -167,7 +167,7 @@ def test_what_cannot_be_drawn_is_refused_by_the_figure_s_name(name, trades):
     one = GALLERY[name]
     with pytest.raises(LabError, match=rf"({one.draw.__name__}|in_token).*\.$"):
         one.drawn(trades.head(0))
-    with pytest.raises(LabError, match="expected a trades DataFrame, got list"):
+    with pytest.raises(LabError, match="expected a frame, got list"):
         one.drawn([1, 2])
     with pytest.raises(LabError, match="no column '[fn]"):
         one.drawn(
