@@ -192,19 +192,20 @@ class Selection:
         return self.accounts if len(self.accounts) > 1 else self.accounts[0]
 
     def read_what_is_missing(self) -> bool:
-        """Begin what takes long, and say whether it is under way: reading trades and prices, then a slow figure.
-
-        What could not be had is not asked for again until something else is chosen.
-        """
+        """Begin what takes long, and say whether it is under way: reading trades and prices, then a slow figure."""
         missing, begin = self._missing()
+        work = self.background
         # Without an account `read` raises before anything counts as tried, and so says it each time.
-        if begin is not None and missing != self._tried:
-            begin()
-        elif begin is None and self.background.doing:
+        if begin is not None:
+            # What failed or was cancelled is tried again at the next choice, which takes the problem away.
+            is_settled = bool(work.doing or work.problem)
+            if missing != self._tried or not is_settled:
+                begin()
+        elif work.doing:
             # It is for earlier choices.
-            self.background.drop()
+            work.drop()
         self._tried = missing
-        return begin is not None and bool(self.background.doing)
+        return begin is not None and bool(work.doing)
 
     def _missing(self) -> tuple[object, Callable[[], None] | None]:
         """Return what is to be read next, to be told from other things, and what reads it."""

@@ -276,8 +276,6 @@ class MarketView(Panel):
             self.table,
             w.VBox([amount, self.checks]),
         )
-        if not lists.is_read and not self.background.doing:
-            self.guard(lists.read)
         self.arrange([listing], [results])
 
     def offer(self) -> None:
@@ -290,6 +288,9 @@ class MarketView(Panel):
         state = self.state
         set_visible(self.table, lists.is_read)
         if not lists.is_read:
+            # What failed or was cancelled is tried again at the next choice, which takes the problem away.
+            if not (self.background.doing or self.background.problem):
+                lists.read()
             return
         shown = lists.shown
         # The same list is left as it is, so that its order and page stay.

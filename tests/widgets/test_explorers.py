@@ -472,6 +472,25 @@ def test_reading_shows_progress_and_is_cancelled_by_its_button(gated):
 
 
 @pytest.mark.thorough
+def test_what_was_cancelled_is_read_again_at_another_choice_as_the_page_says(gated):
+    client, transport = gated()
+    page = OnPage(FeeExplorer(client, account=ACCOUNT))
+    assert transport.asked.wait(SECONDS)
+    page.press("Cancel")
+    assert "To start again, change a choice" in page.problem
+    transport.let.set()
+    page.enter("Per", "1w")
+    assert page.figure
+    assert page.problem == ""
+
+
+def test_why_nothing_could_be_read_is_said_after_any_choice(client):
+    page = OnPage(FeeExplorer(client.with_api_key("not-a-key"), account=ACCOUNT)).wait()
+    refusal = page.problem
+    assert "API key" in refusal
+    assert page.enter("Per", "1w").problem == refusal
+
+
 def test_a_late_reading_never_overwrites_a_newer_one(gated):
     client, transport = gated()
     page = OnPage(FeeExplorer(client, account=ACCOUNT, market=MARKET))

@@ -197,6 +197,9 @@ def test_a_relayer_that_is_gone_is_reported():
     assert page.problem
     assert "Traceback" not in page.problem
     assert page.table is None
+    # Any choice asks again, rather than leave a page without a table and without a word.
+    reason = page.problem
+    assert page.enter("List", "tokens").problem == reason
 
 
 def test_a_market_is_understood_in_any_case(client, page):
