@@ -153,7 +153,9 @@ class Selection:
         self.background: Background = choices.background
         # Whether the relayer asks for another API key.
         self.needs_key = False
+        # The client to ask. With another API key it is a copy of the one given, for which the notebook has a name.
         self.client: TradeSource | None = None
+        self._given = source
         self._trades: pd.DataFrame | None = None
         if isinstance(source, pd.DataFrame):
             self._trades = source
@@ -491,7 +493,7 @@ class Selection:
     def export(self) -> str:
         """Write code for the same table and figure, from the source as the notebook names it, or as here."""
         lines = ["import loopring_lab as lab"]
-        client = name_of(self.client, "client")
+        client = name_of(self._given, "client")
         trades = "trades"
         if self.client is None:
             trades = name_of(self._trades, trades)

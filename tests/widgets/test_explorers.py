@@ -503,13 +503,19 @@ def test_a_late_reading_never_overwrites_a_newer_one(gated):
     shows_its_code(page, client=client)
 
 
-def test_an_api_key_is_asked_for_where_one_is_missing(client):
-    page = OnPage(FeeExplorer(client.with_api_key("not-a-key"), account=ACCOUNT)).wait()
+def test_an_api_key_is_asked_for_where_one_is_missing(client, monkeypatch):
+    locked = client.with_api_key("not-a-key")
+    page = OnPage(FeeExplorer(locked, account=ACCOUNT)).wait()
     assert "API key" in page.problem
     assert "not-a-key" not in page.problem
     page.type_secret("API key:", client._transport._key[:])
     assert not page.offers("API key:")
     assert page.figure
+    # The code names the client that was given also now, and not another one that has the usual name.
+    shell = SimpleNamespace(user_ns={"client": client, "locked": locked})
+    monkeypatch.setattr(IPython, "get_ipython", lambda: shell)
+    trades = f"trades = locked.trades(account_id={ACCOUNT})"
+    assert trades in page.widget.export()
 
 
 # Prices from outside
