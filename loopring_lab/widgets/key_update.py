@@ -181,6 +181,8 @@ class Held:
 
     step: str = STEPS[0]
     account: Account | None = None
+    # The terms of what is prepared, without a key seed.
+    terms: dict[str, Any] | None = None
     prepared: KeyUpdate | None = None
     keyed: KeyUpdate | None = None
     signed: KeyUpdate | None = None
@@ -327,12 +329,18 @@ class KeyUpdateFlow:
                 "No account is selected. Give an account id, such as 10083."
             )
         # The terms are read now, so that those shown when the step is taken are used.
-        terms = self._terms | {"key_seed": key_seed}
+        terms = self._terms
 
         def prepare(_: object) -> Held:
             account = self.client.account(account_id)
-            update = KeyUpdate.prepare(self.client, account_id=account_id, **terms)
-            return Held("key", account, update, own_seed=key_seed is not None)
+            update = KeyUpdate.prepare(
+                self.client,
+                account_id=account_id,
+                key_seed=key_seed,
+                **terms,
+            )
+            own_seed = key_seed is not None
+            return Held("key", account, terms, update, own_seed=own_seed)
 
         def go_on(held: Held) -> None:
             self.held = held
@@ -540,6 +548,9 @@ class KeyUpdateFlow:
 
     @property
     def _terms(self) -> dict[str, Any]:
+        """The terms that are prepared; before that those that are chosen, which may change later."""
+        if self.held.terms is not None:
+            return self.held.terms
         choices = self.choices
         account = self._account
         relayer = self._relayer

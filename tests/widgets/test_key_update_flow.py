@@ -399,6 +399,18 @@ def test_another_account_chosen_later_is_not_that_of_the_update(wizard, setup):
     assert f"account_id={STRANGER}," in wizard.export()
 
 
+def test_terms_chosen_later_are_not_those_of_the_update_nor_in_its_code(wizard, setup):
+    after(wizard, wizard.next)
+    wizard.choices.max_fee = "0.5"
+    wizard.choices.valid_for = "2d"
+    assert after(wizard, wizard.use_demo_wallet) == "preview"
+    assert "max_fee" not in wizard.export()
+    assert "valid_for='30d'," in wizard.export()
+    wizard.start_over()
+    assert "max_fee='0.5'," in wizard.export()
+    assert "valid_for='2d'," in wizard.export()
+
+
 def test_a_wizard_needs_a_client():
     with pytest.raises(LabError, match="expected a client. Give lab.connect()"):
         KeyUpdateWizard(None)  # type: ignore[arg-type]
