@@ -73,8 +73,10 @@ function render({ model, el }) {
     model.send({ sort: headings().indexOf(heading) });
   }
 
+  // The row goes by its number in the frame, as a filter may be about to change its place.
   function choose(row) {
-    model.send({ choose: rows().indexOf(row) });
+    const place = rows().indexOf(row);
+    model.send({ choose: model.get("page").rows[place] });
   }
 
   box.onclick = (event) => {
@@ -122,6 +124,7 @@ function render({ model, el }) {
     }
   }
 
+  search.value = model.get("page").filter;
   show();
   model.on("change", show);
   model.on("msg:custom", receive);

@@ -172,17 +172,18 @@ class TableView(HasSavedCopy, anywidget.AnyWidget):
         return copy._repr_html_()
 
     def _receive(self, _: object, content: Any, buffers: object) -> None:
-        """Do what a control of the page asks for."""
+        """Do what a control of the page asks for; rows that a filter has taken away meanwhile are not meant."""
         with self._lock:
             if "filter" in content:
-                self._filter = content["filter"].strip().lower()
+                self._filter = content["filter"]
                 self._select_rows()
             elif "sort" in content:
                 self._sort_by(self._visible[content["sort"]].name)
             elif "start" in content:
-                self._show_page(content["start"])
-            elif "choose" in content:
-                self.chosen = self.page["rows"][content["choose"]]
+                is_left = content["start"] < len(self._rows)
+                self._show_page(content["start"] if is_left else 0)
+            elif "choose" in content and content["choose"] in self._rows:
+                self.chosen = content["choose"]
             elif "csv" in content:
                 self._send_csv()
 
@@ -226,14 +227,15 @@ class TableView(HasSavedCopy, anywidget.AnyWidget):
     def _matching_rows(self) -> list[int]:
         """Return the rows that meet a comparison such as ``fee > 1``, or contain the text of the filter."""
         everything = list(range(len(self.frame)))
-        if not self._filter:
+        wanted = self._filter.strip().lower()
+        if not wanted:
             return everything
-        parts = COMPARISON.fullmatch(self._filter)
+        parts = COMPARISON.fullmatch(wanted)
         for column in self._columns:
             if parts and column.name.lower() == parts["column"]:
                 return _compared(column, COMPARE[parts["sign"]], parts["value"])
         texts = self._searched_texts()
-        return [row for row in everything if self._filter in texts[row]]
+        return [row for row in everything if wanted in texts[row]]
 
     def _searched_texts(self) -> list[str]:
         """Return what the filter looks for, row by row: all texts and exact values."""
@@ -250,7 +252,7 @@ class TableView(HasSavedCopy, anywidget.AnyWidget):
         rows = self._rows[start : start + PAGE]
         end = start + len(rows)
         status = "1 row" if len(self.frame) == 1 else f"{len(self.frame):,} rows"
-        if self._filter:
+        if self._filter.strip():
             status = f"{len(self._rows):,} of {status}"
             if not self._rows:
                 status += HOW_TO_FILTER
@@ -265,6 +267,8 @@ class TableView(HasSavedCopy, anywidget.AnyWidget):
             "place": f"Rows {start + 1:,} to {end:,}",
             "status": status,
             "notes": self._notes,
+            # A page that is loaded again begins with it.
+            "filter": self._filter,
         }
 
     def _table_html(self, rows: list[int]) -> str:

@@ -265,6 +265,34 @@ def test_odd_values_are_text_sorted_and_saved(monkeypatch):
     ]
 
 
+def test_a_click_that_comes_after_a_filter_means_the_row_that_was_clicked(trades):
+    view = TableView(trades, choosing=True)
+    clicked, other = trades.index[trades["market"] == "LRC-ETH"][[3, 4]].tolist()
+    send(view, filter="LRC-ETH")
+    send(view, choose=clicked)
+    assert view.chosen == clicked
+    send(view, filter="no such text")
+    send(view, choose=other)
+    assert view.chosen == clicked
+
+
+def test_the_next_page_of_what_a_filter_has_taken_away_is_the_first_that_is_left(
+    trades,
+):
+    view = TableView(trades)
+    send(view, filter="LRC-ETH")
+    left = view.page["rows"]
+    send(view, start=len(trades) - 1)
+    assert view.page["rows"] == left
+
+
+def test_a_page_that_is_loaded_again_shows_the_filter_of_its_rows(trades):
+    view = TableView(trades)
+    assert view.page["filter"] == ""
+    send(view, filter="size > 1")
+    assert view.page["filter"] == "size > 1"
+
+
 def test_another_frame_keeps_the_order_and_no_row_is_chosen(trades):
     view = TableView(trades, choosing=True)
     send(view, sort=headings(view).index("size"))
