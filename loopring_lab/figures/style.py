@@ -16,6 +16,7 @@ from matplotlib.axes import Axes
 from matplotlib.colors import to_hex, to_rgb
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.patches import Rectangle
+from matplotlib.text import Text
 
 from loopring_lab.engine.ask import given
 from loopring_lab.errors import LabError
@@ -206,6 +207,9 @@ def drawing(
             axes.grid(visible=False, axis="y")
         yield axes
         _write_title(axes, title, small_print, counts_above)
+        # In axes of somebody else, a name with two dollars would be mathematics.
+        for text in [*axes.xaxis.findobj(Text), *axes.yaxis.findobj(Text)]:
+            text.set_parse_math(False)
         if axes.get_legend_handles_labels()[0]:
             # The legend stands to the right of the axes, where nothing is drawn.
             axes.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0), **legend or {})
@@ -248,7 +252,7 @@ def _write_title(
         height += NOTE_LINE * (note.count("\n") + 1)
     # Without notes, matplotlib knows how far away a title stands.
     pad = TITLE_PAD + height if notes else None
-    axes.set_title(title, y=1, pad=pad)
+    axes.set_title(title, y=1, pad=pad, parse_math=False)
 
 
 def _mark_synthetic(axes: Axes, trades: Any) -> None:

@@ -303,6 +303,13 @@ def test_estimates_say_their_interval_and_whether_they_have_one(
 
 
 def test_names_of_tokens_are_written_as_they_are(trades):
-    names = {"LRC": "$\\frac{1}$", "ETH": "<b>$x$</b>"}
-    frame = trades.assign(fee_token=trades["fee_token"].astype(object).replace(names))
+    names = {"LRC": "<b>$x$</b>", "ETH": "$\\frac{1}$"}
+    columns = ["fee_token", "quote"]
+    frame = trades.assign(**trades[columns].astype(object).replace(names))
     assert set(names.values()) <= set(words(figures.fees_by_token(frame)))
+    # Also in axes of somebody else, whose style reads mathematics between two dollars.
+    page = Plain()
+    above, below = page.subplots(2)
+    figures.fees_by_token(frame, ax=above)
+    figures.volume(frame, ax=below)
+    page.draw_without_rendering()
