@@ -109,7 +109,8 @@ class Panel:
         self.saved = SavedCopy(
             type(state).__name__,
             self.box,
-            self.static_html,
+            # What went wrong explains why the rest may be missing.
+            lambda: self.problem.value + self.static_html(),
             self.background.wait,
         )
 
@@ -135,7 +136,7 @@ class Panel:
         raise NotImplementedError
 
     def static_html(self) -> str:
-        """Return what is on screen as HTML for a saved notebook, without secrets."""
+        """Return the results on screen as HTML for a saved notebook, without secrets."""
         raise NotImplementedError
 
     def bind(self, name: str, control: Any, of: object = None) -> Any:
@@ -235,7 +236,6 @@ class Panel:
             except LabError as error:
                 self.code.value = f"# {error}"
             self._show_work()
-            self.saved.refresh()
 
     def _follow_choice(self, change: Any) -> None:
         # Code may choose something else while an entry stands.
@@ -272,6 +272,7 @@ class Panel:
             problem = f'<div role="alert" class="ll-problem">{problem}</div>'
         self.problem.value = problem
         set_visible(self.problem, bool(problem))
+        self.saved.refresh()
 
 
 def written(value: Any) -> str:

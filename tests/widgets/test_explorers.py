@@ -4,6 +4,7 @@ import datetime as dt
 import subprocess
 import sys
 import threading
+from html import unescape
 from types import SimpleNamespace
 
 import IPython
@@ -489,6 +490,8 @@ def test_why_nothing_could_be_read_is_said_after_any_choice(client):
     refusal = page.problem
     assert "API key" in refusal
     assert page.enter("Per", "1w").problem == refusal
+    # A saved notebook says it too, which would else have an empty place without a word.
+    assert refusal in unescape(page.widget._saved._html())
 
 
 def test_a_late_reading_never_overwrites_a_newer_one(gated):
