@@ -84,9 +84,11 @@ ON_PAGE = {
     r"\bmarket=": "Market ",
     r"\baccount=": "Account ",
     r"\bamount=": "Amount ",
-    r"\bevery=": "Per ",
-    r"\bquote=": "Quoted in ",
+    r"lab\.figures\.\w+\(every='(\w+)'\)": r"Per \1",
+    r"\bevery='1w'": "a week in Per",
+    r"another quote=": "another token in Quoted in",
     r"\btolerance='1d'": "a day in Prices within",
+    r"with tolerance=": "with Prices within",
     r"lab\.(research\.)?figures\.\w+:": "This figure cannot be drawn:",
 }
 

@@ -309,6 +309,12 @@ def test_errors_name_the_controls(trades):
     assert page.problem == said
     page.enter("Before", None).enter("From", None).enter("Figure", "fee_tiers")
     assert page.problem == ""
+    said = "Per 1h would draw more than 1,000 periods. Give a longer one, such as a week in Per."
+    assert page.enter("Per", "1h").problem == said
+    page = OnPage(FillExplorer(trades, figure="size_profile", quote="XYZ"))
+    assert page.problem.endswith("Pass other trades, or another token in Quoted in.")
+    alone = FillExplorer(trades.head(1), figure="cost_curve")
+    assert OnPage(alone).problem.endswith("or allow more with Prices within.")
 
 
 @pytest.mark.parametrize("source", [None, 10083, "client"])
