@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from loopring_lab.bounded import also_unfinished
 from loopring_lab.errors import visible
+from loopring_lab.interactive.prose import as_html
 
 STYLE_SHEET = Path(__file__).parent / "table.css"
 # The style sheet is put in one line, because every table of a notebook carries it.
@@ -67,7 +68,7 @@ class Sheet:
             for line in self.lines
         ]
         table = table_html([], rows, self.notes, kind="ll-table ll-sheet")
-        return f"<p><b>{escape(self.title)}</b></p>{table}"
+        return f"<p><b>{as_html(self.title)}</b></p>{table}"
 
 
 def table_html(
@@ -88,7 +89,7 @@ def table_html(
 
 def notes_html(notes: Iterable[str]) -> str:
     """Return notes as HTML in small print."""
-    text = "<br>".join(map(escape, notes))
+    text = "<br>".join(map(as_html, notes))
     return f"<p><small>{text}</small></p>" if text else ""
 
 
@@ -109,4 +110,4 @@ def cell_html(tag: str, cell: Cell, more: str = "") -> str:
         attributes += ' class="ll-long"'
     if cell.title:
         attributes += f' title="{escape(cell.title)}"'
-    return f"<{tag} {attributes}>{escape(cell.text)}</{tag}>"
+    return f"<{tag} {attributes}>{as_html(cell.text)}</{tag}>"

@@ -12,7 +12,7 @@ import ipywidgets as w  # type: ignore[import-untyped]
 import traitlets
 
 from loopring_lab.errors import LabError
-from loopring_lab.interactive.prose import worded
+from loopring_lab.interactive.prose import as_html, worded
 from loopring_lab.redaction import SecretText, hide
 from loopring_lab.widgets.state import WidgetState
 from loopring_lab.widgets.static_copy import SavedCopy
@@ -267,7 +267,7 @@ class Panel:
         set_visible(self.progress, bool(work.doing))
         # If several things went wrong, the one that was tried last is told first.
         refusals = [work.problem, self._refusal, *self.refused.values()]
-        problem = escape(worded(next(filter(None, refusals), ""), self.WORDS))
+        problem = as_html(worded(next(filter(None, refusals), ""), self.WORDS))
         if problem:
             problem = f'<div role="alert" class="ll-problem">{problem}</div>'
         self.problem.value = problem

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from html import escape
 from typing import TYPE_CHECKING, Any
 
 import ipywidgets as w  # type: ignore[import-untyped]
@@ -10,7 +9,7 @@ import pandas as pd
 
 from loopring_lab.amounts.display import readable
 from loopring_lab.errors import LabError
-from loopring_lab.interactive.prose import worded
+from loopring_lab.interactive.prose import as_html, worded
 from loopring_lab.widgets.markets import Finding, Lists
 from loopring_lab.widgets.panel import Panel, scrolling, set_visible, styled
 from loopring_lab.widgets.selection import DECIMALS, Drawn, Selection
@@ -175,7 +174,7 @@ class TradesView(Panel):
 
     def _say(self, words: str) -> None:
         self.summary.value = (
-            f'<span role="status" class="ll-quiet">{escape(words)}</span>'
+            f'<span role="status" class="ll-quiet">{as_html(words)}</span>'
         )
 
     def _choices(self) -> list[Any]:
@@ -337,5 +336,5 @@ def with_default(default: str, names: list[str]) -> list[tuple[str, str]]:
 
 def finding_html(finding: Finding) -> str:
     """Return a finding about an amount as HTML."""
-    text = f"<b>{FINDING_LABELS[finding.kind]}.</b> {escape(finding.words)}"
+    text = f"<b>{FINDING_LABELS[finding.kind]}.</b> {as_html(finding.words)}"
     return f'<div role="status" class="ll-finding ll-{finding.kind}">{text}</div>'

@@ -39,6 +39,10 @@ chosen""",
     f"""
 odd = TableView(pd.DataFrame({{"memo": [{HOSTILE!r}, "-2+3", "b"], "n": pd.array([2, 10**17, None], dtype="Int64")}}))
 odd""",
+    """
+from IPython.display import HTML
+from loopring_lab.interactive.prose import Sentences
+display(lab.show(pd.DataFrame({"market": ["$A-$B"]})), Sentences("1 $A and 2 $B"), HTML("<p>$A-$B</p>"))""",
 ]
 
 
@@ -157,6 +161,14 @@ def test_hostile_text_is_text_and_no_formula(page):
         ["'" + HOSTILE, "2"],
         ["b", ""],
     ]
+
+
+def test_names_with_dollars_are_no_mathematics(page):
+    shown = page.locator(".jp-CodeCell").nth(4).locator(".jp-OutputArea-output")
+    # What JupyterLab makes of them in HTML that is not ours comes last.
+    expect(shown.nth(2).locator("mjx-container")).to_have_count(1)
+    assert shown.nth(0).inner_text().split() == ["market", "$A-$B"]
+    assert shown.nth(1).inner_text().strip() == "1 $A and 2 $B"
 
 
 @pytest.mark.parametrize("width", [700, 2560])
