@@ -79,6 +79,7 @@ ON_PAGE = {
     r"Check client\.account\(\), and prepare": "Start over, and prepare",
     r"check client\.account\(\)": "keep waiting",
     r"Call submit\(\) again": "Keep waiting, which sends it again",
+    r"change a choice or run the cell again": "take the step again",
 }
 
 

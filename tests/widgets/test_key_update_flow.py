@@ -571,6 +571,25 @@ def test_a_cell_that_is_run_again_goes_on_with_what_was_sent(setup):
     assert (third.widget.step, page.widget.step) == ("account", "follow")
 
 
+def test_a_step_that_was_cancelled_is_taken_again_as_the_page_says(setup):
+    page = OnPage(KeyUpdateWizard(setup.client, account=ACCOUNT))
+    asked = threading.Event()
+    let = threading.Event()
+
+    def slowly(number, request):
+        asked.set()
+        assert let.wait(SECONDS)
+        return passed_on(setup.relayer.base_url, request)
+
+    with scripted(slowly) as server, setup.redirected(server.base_url):
+        page.control("Continue").click()
+        assert asked.wait(SECONDS)
+        page.control("Cancel").click()
+        assert page.problem.endswith("cancelled. To start again, take the step again.")
+        let.set()
+        assert page.press("Continue").widget.step == "key"
+
+
 def test_what_was_not_sent_can_be_changed(setup):
     page = ready_to_submit(setup)
     # Nobody listens there.
