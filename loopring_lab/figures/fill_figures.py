@@ -66,7 +66,7 @@ def volume(
     Returns
     -------
     matplotlib.figure.Figure
-        Not registered with pyplot.
+        Not registered with pyplot. A note says so where the last bar covers fewer days than the others.
 
     Raises
     ------
@@ -89,7 +89,7 @@ def volume(
         caller,
         known="time, fill type and notional",
     )
-    table, every = _in_equal_periods(daily)
+    table, every, note = _in_equal_periods(daily)
     periods = axis.timeline(table["period"], every, caller)
 
     overview = overview_of(trades, caller)
@@ -107,7 +107,7 @@ def volume(
     bars = periods.located(table)
     bars["name"] = bars["fill_type"]
     bars["height"] = to_float(bars["notional"])
-    with drawing(trades, ax, title, overview.note) as axes:
+    with drawing(trades, ax, title, note, overview.note) as axes:
         marks = stacked_bars(axes, periods.left, periods.width, bars, styles, say)
         axis.format_dates(axes, periods)
         axes.set_ylabel(f"notional ({token})")
@@ -292,8 +292,8 @@ def size_profile(
     return keep(axes, table, marks)
 
 
-def _in_equal_periods(daily: pd.DataFrame) -> tuple[pd.DataFrame, str]:
-    """Add up days to periods of equal length from the first day; return these and their length."""
+def _in_equal_periods(daily: pd.DataFrame) -> tuple[pd.DataFrame, str, str]:
+    """Add up days to periods of equal length from the first day; return these, their length and a note on the last."""
     zone = daily["period"].dt.tz
     # A midnight that a clock leaves out is shown as an hour later.
     days = daily["period"].dt.tz_localize(None).dt.normalize()
@@ -305,13 +305,18 @@ def _in_equal_periods(daily: pd.DataFrame) -> tuple[pd.DataFrame, str]:
     length = pd.Timedelta(count * FIXED[unit], "ms")
     number = (days - start) // length
     begun = pd.DatetimeIndex(start + number * length)
+    # A bar of fewer days than the others is lower for that alone.
+    covered = (days.max() - begun.max()).days + 1
+    note = ""
+    if covered < length.days:
+        note = f"last bar: {covered} of {length.days} days, up to the last trade"
     # Of a midnight that a clock shows twice, the first is meant.
     is_first = np.ones(len(begun), bool)
     periods = begun.tz_localize(zone, is_first, nonexistent="shift_forward")
     dated = daily.assign(period=periods)
     groups = dated.groupby(["period", "quote", "fill_type"])
     sums = groups[["fills", "notional"]].sum().reset_index()
-    return sums, every
+    return sums, every, note
 
 
 def _with_shares(sums: pd.DataFrame) -> pd.DataFrame:

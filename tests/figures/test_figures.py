@@ -302,6 +302,23 @@ def test_estimates_say_their_interval_and_whether_they_have_one(
             assert f"(95 %: {mark.y[0]:,.2f} bps to {mark.y[1]:,.2f} bps)" in mark.text
 
 
+def test_a_last_bar_of_fewer_days_says_so(trades):
+    """Of a week of one day the volume is lower for that alone."""
+    week = pd.Timedelta(days=7)
+    day = pd.Timedelta(days=1)
+    ours = trades[trades["quote"] == "ETH"]
+    figure = figures.volume(ours)
+    days = ours["created_at"].dt.floor("D")
+    last = figure.table["period"].max()
+    covered = (days.max() - last) // day + 1
+    assert note(figure) == f"last bar: {covered} of 7 days, up to the last trade"
+    ends = figure.table["period"] + week
+    whole = ends[(ends - day).isin(days)].max()
+    cut = figures.volume(ours[ours["created_at"] < whole])
+    assert cut.table["period"].max() == whole - week
+    assert note(cut) == ""
+
+
 def test_names_of_tokens_are_written_as_they_are(trades):
     names = {"LRC": "<b>$x$</b>", "ETH": "$\\frac{1}$"}
     columns = ["fee_token", "quote"]
