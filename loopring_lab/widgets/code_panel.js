@@ -56,7 +56,10 @@ function render({ model, el }) {
     status.textContent = "Copied.";
   };
 
-  insert.onclick = () => {
+  insert.onclick = (event) => {
+    if (isSecondOfTwo(event)) {
+      return;
+    }
     const below = indexOfCell(el) + 1;
     const cell = { cell_type: "code", source: code.textContent };
     cellsAround(model, el).insertCell(below, cell);

@@ -7,3 +7,8 @@ function fill(el, html) {
   el.addEventListener("keydown", (event) => event.stopPropagation());
   return (selector) => el.querySelector(selector);
 }
+
+// Whether a click is the second of a double click, by which nobody means to do a thing twice.
+function isSecondOfTwo(click) {
+  return click.detail > 1;
+}

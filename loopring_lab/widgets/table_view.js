@@ -114,7 +114,11 @@ function render({ model, el }) {
   next.onclick = () => turn(1);
 
   search.oninput = () => model.send({ filter: search.value });
-  find("[name=csv]").onclick = () => model.send({ csv: true });
+  find("[name=csv]").onclick = (event) => {
+    if (!isSecondOfTwo(event)) {
+      model.send({ csv: true });
+    }
+  };
 
   function receive(message, buffers) {
     if (message.refused) {

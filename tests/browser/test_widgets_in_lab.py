@@ -232,7 +232,7 @@ def test_code_is_copied_and_becomes_the_next_cell(place):
     widget.press("Copy")
     widget.shows("Copied.")
     assert page.evaluate("navigator.clipboard.readText()") == code
-    widget.press("Insert below")
+    widget.box.get_by_role("button", name="Insert below").dblclick()
     widget.shows("Inserted below.")
     widget.fold_code()
     inserted = place.cell("chosen = trades")
@@ -240,6 +240,7 @@ def test_code_is_copied_and_becomes_the_next_cell(place):
     assert [CLASSES["fees"] in source for source in sources].index(
         True
     ) + 1 == sources.index(code)
+    assert sources.count(code) == 1
     place.run(inserted)
     inserted.locator(".jp-OutputArea-output table").first.wait_for()
     page.get_by_role("menuitem", name="Edit", exact=True).click()
