@@ -851,7 +851,10 @@ def import_blocks(
     report = store.import_files(files, tokens=tokens, first_block=first_block)
     skipped = report.attrs["skipped"]
     if skipped:
-        print(f"{skipped:,} calls and events that submit no block were skipped.")
+        print(
+            f"{skipped:,} calls and events that submit no block were skipped.",
+            file=sys.stderr,
+        )
     return print_blocks(report, as_json)
 
 

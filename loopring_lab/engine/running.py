@@ -300,15 +300,10 @@ def _explained(error: Exception, caller: str) -> Exception:
             f"{caller}: DuckDB could not read or write a file ({first_line}). If the disk is full, name another "
             "folder: lab.engine.set_memory(spill_folder=...)."
         )
-    if isinstance(error, pa.ArrowException):
+    if isinstance(error, (pa.ArrowException, duckdb.NotImplementedException)):
         return LabError(
-            f"{caller}: Arrow does not take a column of such a type ({first_line}). Convert that column to text or to "
-            "other numbers."
-        )
-    if isinstance(error, duckdb.NotImplementedException):
-        return LabError(
-            f"{caller}: DuckDB does not take a column of such a type ({first_line}). Convert that column to text or to "
-            "other numbers."
+            f"{caller}: no column of such a type is understood ({first_line}). Convert that column to text or to other "
+            "numbers."
         )
     if isinstance(error, (duckdb.InternalException, duckdb.FatalException)):
         # DuckDB refuses whatever else a database is asked after such an error.

@@ -57,9 +57,11 @@ def test_calls_that_submit_no_block_are_counted(tmp_path, capsys):
     assert said in capsys.readouterr().err
     (tmp_path / "1.hex").write_text(data_of(1, 16).hex())
     line = ["blocks", "import", store, str(calls), str(tmp_path / "1.hex")]
-    assert main([*line, "--first-block", "1"]) == 0
+    assert main([*line, "--first-block", "1", "--json"]) == 0
+    shown = capsys.readouterr()
+    assert [row["blocks"] for row in json.loads(shown.out)] == [1]
     said = "3 calls and events that submit no block were skipped.\n"
-    assert capsys.readouterr().out.startswith(said)
+    assert shown.err.endswith(said)
 
 
 @pytest.mark.parametrize(
