@@ -48,7 +48,8 @@ SELECT order_id,
     CASE WHEN count(*) = count(moment) THEN max(moment) END AS last_fill
 FROM filled
 WHERE order_id IN (FROM repeated)
-GROUP BY order_id""")
+GROUP BY order_id
+ORDER BY first_fill""")
 
 
 def with_spans_sql(rows: str) -> str:

@@ -156,16 +156,17 @@ def _slices(question: Question, tables: _Tables) -> Iterator[Question]:
         )
         near = f"created_at >= {_time_sql((since - 1) * length)} AND created_at < {_time_sql((until + 1) * length)}"
         is_within = f"first_fill >= {begun} AND last_fill < {ended}"
-        is_met = f"coalesce(first_fill < {ended} AND last_fill >= {begun}, TRUE)"
+        is_met = f"first_fill < {ended} AND last_fill >= {begun}"
         yield _only(of_slice, near, is_within, is_met)
     crossed = [f"{edge} BETWEEN first_fill + 1 AND last_fill" for edge in moments]
     # Most orders have one fill, and are told by that alone.
-    is_crossing = f"coalesce(first_fill < last_fill AND ({' OR '.join(crossed)}), TRUE)"
+    is_crossing = f"first_fill < last_fill AND ({' OR '.join(crossed)})"
+    is_asked = f"coalesce({is_crossing}, TRUE)"
     spans = f"""
 -- spans of markets with the fills of these orders, and those next to them
 WITH crossing AS (
     FROM spans
-    WHERE {is_crossing}
+    WHERE {is_asked}
 ),
 found AS (  -- their fills, and those of unknown orders
     SELECT market, order_id, ms
@@ -189,7 +190,7 @@ FROM (SELECT market, {_span_sql("ms", length)} AS span FROM filled)"""
         # Fees are converted in other markets than that of the fill, by prices that need not name them.
         is_near = f"{span} IN (SELECT span FROM crossed)"
     near = f"created_at IS NULL OR {is_near}"
-    yield _only(_with_ends(question, "FROM hour_ends"), near, is_crossing, is_crossing)
+    yield _only(_with_ends(question, "FROM hour_ends"), near, is_asked, is_crossing)
 
 
 def _make_hour_ends(
@@ -250,14 +251,17 @@ def _edges(counts: Iterable[tuple[int, int]]) -> list[int]:
 def _only(question: Question, near: str, is_asked: str, is_met: str) -> Question:
     """Return a question about orders that are asked about, which finds the trades and prices near them.
 
-    `is_met` selects the spans of all orders that may have a fill there, as one without a span has a single fill.
+    `is_met` selects the spans of all orders of known times that may have a fill there, as one without a span has a
+    single fill.
     """
+    # With the spans of all slices, each slice would take longer the more slices there are. They are in the order of
+    # time, in which few are looked at, so those of unknown times are asked for by themselves.
+    met = f"FROM temp.spans WHERE {is_met} UNION ALL FROM temp.spans WHERE first_fill IS NULL"
     steps = dict(question.steps)
     for name, step in steps.items():
         if isinstance(step, Spanned):
-            # With the spans of all slices, each slice would take longer the more slices there are.
-            met = f"WITH spans AS (FROM temp.spans WHERE {is_met})"
-            steps[name] = Spanned(f"SELECT * FROM ({met}\n{step}\n) WHERE {is_asked}")
+            of_slice = f"WITH spans AS ({met})\n{step}\n"
+            steps[name] = Spanned(f"SELECT * FROM ({of_slice}) WHERE {is_asked}")
     return replace(
         question, steps=steps, only=f"WHERE {near}", only_prices=f"WHERE {near}"
     )
