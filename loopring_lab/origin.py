@@ -138,10 +138,12 @@ class Source:
                 )
             if stated:
                 return stated
-        if name is None and isinstance(known, Path):
+        if name is not None:
+            return cls(name)
+        if isinstance(known, Path):
             # A path may hold bytes that are no text in this system's encoding.
             known = os.fsencode(known.resolve()).decode(errors="backslashreplace")
-        return cls(name or str(known))
+        return cls(known)
 
     @classmethod
     def _stated_in(cls, folder: Path) -> Self | None:

@@ -34,7 +34,7 @@ class Har(NamedTuple):
     """The relayer's answers in a HAR file.
 
     `listing` is those with the tokens and the markets, if it has both; `source` the identity that the relayer stated,
-    and `relayer` its address.
+    and `relayer` its address, if that is known.
     """
 
     pages: list[Page]
@@ -97,7 +97,7 @@ def read_har(answer: Any, place: str) -> Har:
         raise UnexpectedAnswer(
             place,
             expected="answers of one relayer",
-            got=printable(" and ".join(sorted(one or "a path" for one in relayers))),
+            got=printable(" and ".join(sorted(relayers))),
             hint="Save the requests to each of them in a file of its own.",
         )
     if not pages:
@@ -111,14 +111,16 @@ def read_har(answer: Any, place: str) -> Har:
     markets = listings.get(_MARKETS)
     listing = (tokens, markets) if tokens and markets else None
     [relayer] = relayers
-    return Har(pages, listing, source, relayer)
+    # What is no address names no relayer.
+    known = relayer if "://" in relayer else None
+    return Har(pages, listing, source, known)
 
 
-def _relayer(url: str) -> str | None:
-    """Name the relayer of a request, however its address is written, without a user and a password; None for a path."""
+def _relayer(url: str) -> str:
+    """Name the relayer of a request, however its address is written, without a user and a password."""
     origin = _ORIGIN.match(url)
     try:
-        return Source.at(origin[0]).name if origin else None
+        return Source.at(origin[0]).name if origin else "a path"
     except ValueError:  # of brackets, and of a port that is no number
         return "an address that cannot be read"
 

@@ -79,6 +79,14 @@ class Background(HasTraits):
         """Whether the work under way may be forgotten, if there is any."""
         return self._job is None or self._job.cancellable
 
+    @property
+    def is_clear(self) -> bool:
+        """Whether nothing is under way, and nothing went wrong since the last choice, so that work may begin.
+
+        What failed or was cancelled is tried again at the next choice, which takes the problem away.
+        """
+        return not (self.doing or self.problem)
+
     def drop(self) -> None:
         """Forget the work under way; its result is never applied. A LabError if it is not cancellable."""
         with self.lock:

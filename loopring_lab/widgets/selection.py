@@ -199,9 +199,7 @@ class Selection:
         work = self.background
         # Without an account `read` raises before anything counts as tried, and so says it each time.
         if begin is not None:
-            # What failed or was cancelled is tried again at the next choice, which takes the problem away.
-            is_settled = bool(work.doing or work.problem)
-            if missing != self._tried or not is_settled:
+            if missing != self._tried or work.is_clear:
                 begin()
         elif work.doing:
             # It is for earlier choices.

@@ -289,8 +289,7 @@ class MarketView(Panel):
         state = self.state
         set_visible(self.table, lists.is_read)
         if not lists.is_read:
-            # What failed or was cancelled is tried again at the next choice, which takes the problem away.
-            if not (self.background.doing or self.background.problem):
+            if self.background.is_clear:
                 lists.read()
             return
         shown = lists.shown

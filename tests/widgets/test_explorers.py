@@ -478,7 +478,6 @@ def test_reading_shows_progress_and_is_cancelled_by_its_button(gated):
     }
 
 
-@pytest.mark.thorough
 def test_what_was_cancelled_is_read_again_at_another_choice_as_the_page_says(gated):
     client, transport = gated()
     page = OnPage(FeeExplorer(client, account=ACCOUNT))
@@ -500,6 +499,7 @@ def test_why_nothing_could_be_read_is_said_after_any_choice(client):
     assert refusal in unescape(page.widget._saved._html())
 
 
+@pytest.mark.thorough
 def test_a_late_reading_never_overwrites_a_newer_one(gated):
     client, transport = gated()
     page = OnPage(FeeExplorer(client, account=ACCOUNT, market=MARKET))

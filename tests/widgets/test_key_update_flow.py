@@ -6,6 +6,7 @@ import re
 import threading
 import time
 import weakref
+from contextlib import contextmanager
 
 import pytest
 from support.cells import values
@@ -465,6 +466,22 @@ def ready_to_submit(setup):
     return page.press("Continue to signing").press("Sign")
 
 
+@contextmanager
+def slow(setup, method):
+    """Hold up requests of a method; yield the events that one was asked, and that they are let through."""
+    asked = threading.Event()
+    let = threading.Event()
+
+    def slowly(number, request):
+        if request.method == method:
+            asked.set()
+            assert let.wait(SECONDS)
+        return passed_on(setup.relayer.base_url, request)
+
+    with scripted(slowly) as server, setup.redirected(server.base_url):
+        yield asked, let
+
+
 WAYS_OUT = ("Cancel", "Back", "Start over")
 
 
@@ -478,16 +495,7 @@ def test_what_is_being_sent_is_not_cancelled_and_is_followed_to_its_end(setup):
     page = ready_to_submit(setup)
     wizard = page.widget
     buttons = [page.control("Back"), page.control("Start over")]
-    asked = threading.Event()
-    let = threading.Event()
-
-    def slowly(number, request):
-        if request.method == "POST":
-            asked.set()
-            assert let.wait(SECONDS)
-        return passed_on(setup.relayer.base_url, request)
-
-    with scripted(slowly) as server, setup.redirected(server.base_url):
+    with slow(setup, "POST") as (asked, let):
         page.control("Submit the update").click()
         assert asked.wait(SECONDS)
         assert is_followed(page)
@@ -524,13 +532,13 @@ def test_lost_answers_leave_no_way_back_but_to_send_the_same_again(setup):
 
     with scripted(silent) as server, setup.redirected(server.base_url):
         page.press("Submit the update")
-        # Also clicks that come once the answers are lost: they take away neither the update nor what was said.
-        for button in (None, *late):
-            if button is not None:
-                button.click()
-            assert page.problem.endswith(
-                "Keep waiting, which sends it again: it acts only once."
-            )
+        said = "Keep waiting, which sends it again: it acts only once."
+        assert page.problem.endswith(said)
+        assert is_followed(page)
+        # Clicks that come once the answers are lost take away neither the update nor what was said.
+        for button in late:
+            button.click()
+            assert page.problem.endswith(said)
             assert is_followed(page)
         page.control("Keep waiting").click()
         arrived(page.widget)
@@ -573,15 +581,7 @@ def test_a_cell_that_is_run_again_goes_on_with_what_was_sent(setup):
 
 def test_a_step_that_was_cancelled_is_taken_again_as_the_page_says(setup):
     page = OnPage(KeyUpdateWizard(setup.client, account=ACCOUNT))
-    asked = threading.Event()
-    let = threading.Event()
-
-    def slowly(number, request):
-        asked.set()
-        assert let.wait(SECONDS)
-        return passed_on(setup.relayer.base_url, request)
-
-    with scripted(slowly) as server, setup.redirected(server.base_url):
+    with slow(setup, "GET") as (asked, let):
         page.control("Continue").click()
         assert asked.wait(SECONDS)
         page.control("Cancel").click()
