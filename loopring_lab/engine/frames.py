@@ -109,6 +109,17 @@ def to_hugeint(column: pa.ChunkedArray) -> pa.ChunkedArray:
     return pa.chunked_array(seen, stored).cast(HUGEINT)
 
 
+def from_hugeint(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """See integers of 1e-18 as decimals, the inverse of `to_hugeint`; an OverflowError of more than 38 digits."""
+    seen = [with_scale(chunk, AMOUNT_TYPE) for chunk in column.chunks]
+    amounts = pa.chunked_array(seen, AMOUNT_TYPE)
+    try:
+        amounts.validate(full=True)
+    except pa.ArrowInvalid as error:
+        raise OverflowError(str(error)) from None
+    return amounts
+
+
 # Out of DuckDB
 
 

@@ -177,8 +177,11 @@ def _by_row(question: Question, found: Any, types: Types) -> Any:
 
 def fetched(found: Any) -> pa.Table:
     """Fetch an answer with amounts as decimals."""
-    columns = [_out_of_duckdb(name, kind) for name, kind in _types(found).items()]
-    table = session.in_thread(found.project(", ".join(columns)).to_arrow_table)
+    table = session.in_thread(found.to_arrow_table)
+    for name, kind in _types(found).items():
+        if kind == "HUGEINT":
+            amounts = frames.from_hugeint(table[name])
+            table = frames.replaced(table, name, amounts)
     return frames.with_milliseconds(table)
 
 
@@ -285,7 +288,8 @@ def _explained(error: Exception, caller: str) -> Exception:
     import duckdb
 
     first_line = str(error).partition("\n")[0]
-    if isinstance(error, (duckdb.OutOfRangeException, duckdb.ConversionException)):
+    too_large = (duckdb.OutOfRangeException, duckdb.ConversionException, OverflowError)
+    if isinstance(error, too_large):
         return AmountError(
             f"{caller}: an amount or a sum does not fit 38 digits ({first_line}). Select fewer trades, group "
             "them, or leave out the row with that amount."

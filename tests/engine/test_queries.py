@@ -203,6 +203,16 @@ def test_an_amount_that_does_not_fit_is_named_with_its_row():
         collected(lab.fees.summary(relation))
 
 
+@pytest.mark.parametrize("kind", ["pandas", "pyarrow", "polars", "duckdb"])
+def test_a_sum_of_39_digits_is_refused_though_it_fits_128_bits(kind):
+    large = trades().head(2).assign(fee_token="ETH")
+    fee = to_units(["60000000000000000000"] * 2, 0)
+    with pytest.raises(
+        AmountError, match="lab.fees.summary: an amount or a sum does not fit 38 digits"
+    ):
+        collected(lab.fees.summary(on(kind, large.assign(fee=fee))))
+
+
 def test_amounts_that_are_floats_are_refused():
     for kind in ("pandas", "pyarrow"):
         with pytest.raises(AmountError, match="size is double, not an exact amount"):
