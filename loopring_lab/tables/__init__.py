@@ -43,6 +43,10 @@ def __dir__() -> list[str]:
     return sorted(__all__)
 
 
+# A column that no frame has.
+_NAME = "name of the market"
+
+
 def trades(
     pages: wire.Answer | Iterable[wire.Answer],
     tokens: pd.DataFrame,
@@ -246,50 +250,15 @@ def _sort_distinct(table: pa.Table, markets: Sequence[str]) -> pa.Table:
     is_tie_in_order = (steps == 0) & (trade_ids[1:] > trade_ids[:-1])
     if np.all((steps > 0) | is_tie_in_order):
         return table
-    # Both sides of a fill, such as of two accounts, have one moment and one id. They are two trades: without the
-    # side among the keys, their order would depend on that of the pages.
-    keys = (table["side"].to_numpy(), trade_ids, moments)
-    order = np.lexsort(keys)
-    is_again = np.all(
-        [np.diff(key[order]) == 0 for key in keys],
-        axis=0,
-    )
-    table = table.combine_chunks().take(order)
-    return _drop_repetitions(table, is_again, markets) if is_again.any() else table
-
-
-def _drop_repetitions(
-    table: pa.Table, is_again: np.ndarray, markets: Sequence[str]
-) -> pa.Table:
-    """Sort rows of one moment, id and side by their whole content, and drop exact repetitions.
-
-    `is_again` tells of each row after the first whether it has the keys of the one before it.
-    """
-    group = np.append(0, np.cumsum(~is_again))
-    is_tied = np.append(False, is_again) | np.append(is_again, False)
-    tied = table.filter(is_tied)
     # Codes of unlisted markets depend on the order of pages, so names are compared; -1, of no market, is the last.
-    names = np.array([*markets, None], object)[tied["market"].to_numpy()]
-    place = tied.column_names.index("market")
-    named = tied.set_column(place, "market", pa.array(names, pa.string()))
-    content = [column.cast(pa.string()) for column in named.columns]
-    # Neither character is in the text of a number, and JSON does not allow either in a string.
-    texts = pc.binary_join_element_wise(
-        *content,
-        "\x1f",
-        null_handling="replace",
-        null_replacement="\x00",
-    )
-    rank = np.zeros(len(table), np.int64)
-    rank[is_tied] = pc.rank(
-        texts,
-        tiebreaker="min",
-    )
-    order = np.lexsort((rank, group))
-    is_same_group = np.diff(group[order]) == 0
-    is_same_content = np.diff(rank[order]) == 0
-    is_first = np.append(True, ~(is_same_group & is_same_content))
-    return table.take(order[is_first])
+    names = np.array([*markets, None], object)[table["market"].to_numpy()]
+    named = table.append_column(_NAME, pa.array(names, pa.string()))
+    distinct = named.group_by(named.column_names).aggregate([])
+    # Both sides of a fill, such as of two accounts, have one moment and one id. What else has all three, is sorted by
+    # all that it says.
+    keys = dict.fromkeys(["created_at", "trade_id", "side", _NAME, *table.column_names])
+    in_order = distinct.sort_by([(key, "ascending") for key in keys])
+    return in_order.drop_columns(_NAME)
 
 
 def word_lists(lookup: MarketLookup) -> dict[str, list[str]]:
