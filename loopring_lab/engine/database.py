@@ -118,11 +118,9 @@ _DAMAGE = (
 )
 # Each of DuckDB's messages, with the error that a user gets. Any other is passed on in DuckDB's words.
 _WORDS: tuple[tuple[str, type[ArchiveError], str], ...] = (
-    ("WAL checkpoint iteration does not match", NotAnArchive,
-     "the log beside it (.wal) is older than the file. Nothing was changed. Move the log away, or put the file back "
-     "that it belongs to"),
-    ("WAL does not match database file", NotAnArchive,
-     "the log beside it (.wal) is another file's. Nothing was changed. Move the log away"),
+    ("WAL (checkpoint iteration )?does not match", NotAnArchive,
+     "the log beside it (.wal) is older than the file, or another file's. Nothing was changed. Move the log away, or "
+     "put the file back that it belongs to"),
     ("No space left|Disk quota|File too large|not enough space|Could not write all", DiskRefused,
      "the disk is full. What was committed before is safe. Make room, then run the same again"),
     ("Read-only file system|Permission denied|Operation not permitted", DiskRefused,
@@ -490,14 +488,11 @@ class StoredFile:
             mode = self.path.stat().st_mode
         except (FileNotFoundError, NotADirectoryError):
             return
-        if stat.S_ISDIR(mode):
+        if not stat.S_ISREG(mode):
             file = self.shown / f"{self.kind.contents}.duckdb"
             raise NotAnArchive(
-                f"{self.shown}: is a folder, and {self.kind.one} is one file. Give its path, such as {file}."
-            )
-        if not stat.S_ISREG(mode):
-            raise NotAnArchive(
-                f"{self.shown}: a pipe or a device, and {self.kind.one} is a regular file. Use another path."
+                f"{self.shown}: is a folder, a pipe or a device, and {self.kind.one} is one file. Give its path, such "
+                f"as {file}."
             )
 
     def _check_log(self, suffix: str) -> None:
@@ -510,16 +505,10 @@ class StoredFile:
         hint = f"Nothing was changed. Move it away if it is your own; if not, {self.advice[0].lower()}{self.advice[1:]}"
         before = self.stamp()
         facts = log.lstat()
-        what = ""
-        if stat.S_ISLNK(facts.st_mode):
-            what = "a link"
-        elif not stat.S_ISREG(facts.st_mode):
-            what = "a folder, a pipe or a device"
-        elif facts.st_nlink > 1:
-            what = "a file with a second name"
-        if what:
+        if not stat.S_ISREG(facts.st_mode) or facts.st_nlink > 1:
             raise NotAnArchive(
-                f"{shown}: is {what}, and DuckDB would write through it. Nothing was changed. Remove it first."
+                f"{shown}: is a link, a folder, a pipe or a device, or has a second name, and DuckDB would write "
+                "through it. Nothing was changed. Remove it first."
             )
         with open_file(log, shown, hint) as file:
             problem = _problem_of_log(file)

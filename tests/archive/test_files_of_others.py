@@ -407,13 +407,8 @@ def test_an_older_log_and_that_of_another_file_are_named_and_left_alone(
     assert not log.exists()
     other = tmp_path / "other.duckdb"
     make_archive(other)
-    for body, said in (
-        (older, r"the log beside it \(\.wal\) is older than the file"),
-        (
-            Path(f"{other}.wal").read_bytes(),
-            r"the log beside it \(\.wal\) is another file's",
-        ),
-    ):
+    said = r"the log beside it \(\.wal\) is older than the file, or another file's"
+    for body in (older, Path(f"{other}.wal").read_bytes()):
         log.write_bytes(body)
         for use in (
             Archive(own).report,

@@ -191,7 +191,7 @@ def another_database(path):
         ),
         (
             a_folder,
-            r"is a folder, and an archive is one file. Give its path, such as .*other/trades\.duckdb",
+            r"is a folder, .* and an archive is one file. Give its path, such as .*other/trades\.duckdb",
         ),
         (
             another_database,
@@ -291,7 +291,7 @@ def test_a_link_in_the_place_of_the_log_is_never_written_through(archive, tmp_pa
     link = Path(f"{archive._file.path}.wal")
     link.symlink_to(mine)
     with pytest.raises(
-        NotAnArchive, match="is a link, and DuckDB would write through it"
+        NotAnArchive, match="is a link, .* and DuckDB would write through it"
     ):
         archive.report()
     assert mine.read_text() == "mine"
