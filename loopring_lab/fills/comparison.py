@@ -318,11 +318,7 @@ def _answered(
             order={**keys.order, "part": [name for one in PARTS for name in one]},
             added=(*keys.added, "part"),
         )
-    length = parse_length(horizon, caller, "horizon")
-    beside = prices_near(prices, fills, length, within=OLDEST_BEFORE)
-    kind = kind_of_prices(beside, fills)
-    found = compare_by(keys, fills, beside, kind, length, *how, costs=costs)
-    check_markets(found["fills"], fills, prices)
+    found, kind, beside = compare_by(keys, fills, prices, horizon, *how, costs=costs)
     answer = fills.answered(found.drop_columns(HIDDEN))
     answer = with_attrs(
         answer,
@@ -336,21 +332,24 @@ def _answered(
 def compare_by(
     keys: Keys,
     trades: Given[Any],
-    prices: Given[Any] | None,
-    kind: str,
-    horizon: int,
+    prices: Any,
+    horizon: str | pd.Timedelta,
     intervals: float,
-    match: str | Sequence[str] = MATCH,
-    cluster: str | None = None,
+    match: str | Sequence[str],
+    cluster: str | None,
     *,
     costs: Sequence[Mapping[str, str]] = ALL_IN,
-) -> pa.Table:
+) -> tuple[pa.Table, str, Given[Any] | None]:
     """Return the answer of `compare_venues` by keys, which may be periods, or the parts of the cost.
 
-    It has the columns `HIDDEN`, and that of a note, besides.
+    It has the columns `HIDDEN`, and that of a note, besides. With it come the kind of the prices and those that may be
+    looked up, for `noted`.
     """
     caller = trades.caller
     check_intervals(intervals, cluster, caller)
+    length = parse_length(horizon, caller, "horizon")
+    beside = prices_near(prices, trades, length, within=OLDEST_BEFORE)
+    kind = kind_of_prices(beside, trades)
     if "fill_type" in keys.names:
         raise LabError(
             f"{caller}: by= cannot include 'fill_type', whose values are compared. Leave it out."
@@ -366,16 +365,18 @@ def compare_by(
     roles, tables = role_steps(trades)
     steps = {
         **roles,
-        **_priced_steps(prices, kind, horizon),
+        **_priced_steps(beside, kind, length),
         **_order_steps(keys, own_columns, cells, costs, part),
         **_difference_steps(keys, kind, intervals, cluster, sum(map(len, costs))),
     }
     needs = (*ROLE_COLUMNS, "quote", "size", "price", "notional", "fee_bps")
     question = question_of_prices(
-        caller, steps, needs, asked_by, reach=OLDEST_BEFORE, later=horizon
+        caller, steps, needs, asked_by, reach=OLDEST_BEFORE, later=length
     )
     tables["worth"] = worth_by_day(trades)
-    return ask_table(question, trades, prices, **tables)
+    found = ask_table(question, trades, beside, **tables)
+    check_markets(found["fills"], trades, prices)
+    return found, kind, beside
 
 
 def _shared(match: Any, trades: Given[Any], added: Sequence[str]) -> list[str]:

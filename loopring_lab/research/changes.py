@@ -9,24 +9,21 @@ from typing import Any
 import pandas as pd
 import pyarrow as pa
 
-from loopring_lab.arguments import parse_length
 from loopring_lab.engine import frames
 from loopring_lab.engine.ask import given
 from loopring_lab.engine.clusters import check_intervals, student_sql
 from loopring_lab.engine.groups import UTC, keys_of
 from loopring_lab.engine.kinds import FrameT, Trades
-from loopring_lab.engine.near import prices_near
 from loopring_lab.engine.running import run
 from loopring_lab.fills.comparison import (
     ERRORS,
     HIDDEN,
     MATCH,
-    OLDEST_BEFORE,
     RESULTS,
     VERDICT,
     compare_by,
 )
-from loopring_lab.fills.prices import check_markets, kind_of_prices, noted
+from loopring_lab.fills.prices import noted
 
 COMPARED = (
     "fills",
@@ -131,15 +128,13 @@ def changes(
     """
     caller = "lab.research.changes"
     fills = given(trades, caller)
-    length = parse_length(horizon, caller, "horizon")
-    beside = prices_near(prices, fills, length, within=OLDEST_BEFORE)
-    kind = kind_of_prices(beside, fills)
     keys = keys_of(fills, by, *COMPARED, *RESULTS, *HIDDEN, every=str(every), tz=tz)
     period, *others = keys.names
     keys = replace(keys, names=(*others, period))
 
-    found = compare_by(keys, fills, beside, kind, length, intervals, match, cluster)
-    check_markets(found["fills"], fills, prices)
+    found, kind, beside = compare_by(
+        keys, fills, prices, horizon, intervals, match, cluster
+    )
     rows = len(found) - found["low_bps"].null_count
     level = 1 - (1 - intervals) / max(1, rows)
     check_intervals(level, cluster, caller)
