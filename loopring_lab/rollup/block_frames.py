@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from loopring_lab.amounts.arithmetic import AMOUNT_TYPE
 from loopring_lab.amounts.scaling import WHOLE, combined, scale_what_fits
 from loopring_lab.amounts.series import as_series
+from loopring_lab.rollup.calldata import to_hex
 from loopring_lab.tables.listings import TEXT, check_frame, to_utc
 
 if TYPE_CHECKING:
@@ -135,33 +135,8 @@ def units(
 def series(column: pa.Array | pa.ChunkedArray) -> pd.Series:
     """Make a series of a column; binary becomes text in hex."""
     if pa.types.is_fixed_size_binary(column.type):
-        column = _as_hex(column)
+        texts = [None if one is None else to_hex(one) for one in column.to_pylist()]
+        column = pa.array(texts, pa.string())
     if pa.types.is_string(column.type):
         return pd.Series(TEXT.__from_arrow__(column))  # type: ignore[attr-defined]
     return as_series(column)
-
-
-def _as_hex(column: pa.Array | pa.ChunkedArray) -> pa.Array:
-    # Both digits of all bytes at once: text made value by value would take most of the time of a frame.
-    content = as_bytes(column)
-    rows, width = content.shape
-    letters = np.empty((rows, 2 + 2 * width), np.uint8)
-    letters[:, :2] = np.frombuffer(b"0x", np.uint8)
-    digits = content.tobytes().hex().encode()
-    letters[:, 2:] = np.frombuffer(digits, np.uint8).reshape(rows, 2 * width)
-    length = np.int32(letters.shape[1])
-    # Where each text ends; the first number is where the first one begins.
-    ends = np.arange(rows + 1, dtype=np.int32) * length
-    buffers = (pa.py_buffer(ends), pa.py_buffer(letters))
-    text = pa.StringArray.from_buffers(rows, *buffers)
-    if column.null_count:
-        return pc.if_else(column.is_valid(), text, None)
-    return text
-
-
-def as_bytes(column: pa.Array | pa.ChunkedArray) -> np.ndarray:
-    """Return binary values of one length as rows of bytes."""
-    array = combined(column)
-    width = array.type.byte_width
-    content = np.frombuffer(array.buffers()[1] or b"", np.uint8).reshape(-1, width)
-    return content[array.offset : array.offset + len(array)]

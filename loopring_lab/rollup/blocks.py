@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from loopring_lab.amounts.series import as_series
 from loopring_lab.bounded import also_unfinished
@@ -497,7 +498,8 @@ class Blocks:
         table = self.table(kind)
         owners: Any = None
         if owner is not None:
-            is_named = np.asarray(block_frames.as_bytes(table[owner]).any(axis=1))
+            nobody = pa.scalar(bytes(20), table[owner].type)
+            is_named = pc.not_equal(table[owner], nobody).to_numpy()
             # An invalid one may name anybody as the owner.
             if kind == "withdrawal":
                 is_named &= table["kind"].to_numpy() != _FORCED_AND_INVALID
