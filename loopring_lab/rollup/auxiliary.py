@@ -7,7 +7,6 @@ signature, the highest fee and the deadline that the owner agreed to.
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Container, Mapping
 from typing import Any, NamedTuple
 
@@ -173,8 +172,8 @@ def _fault(
         raise NotCheckable("signed in a form that only a contract accepts")
     if chain_id is None:
         raise NotCheckable("without the chain's id")
-    digest = _digest(update, header["exchange"], max_fee, consent, chain_id)
     try:
+        digest = _digest(update, header["exchange"], max_fee, consent, chain_id)
         signer = recover_signer(digest, signature)
     except ProtocolError:
         signer = "nobody, as no key makes this signature"
@@ -195,41 +194,22 @@ def _digest(
     chain_id: int,
 ) -> bytes:
     """Return what the owner signed: as `protocol.account_update_digest`, but from the packed key."""
-    from eth_utils.crypto import keccak
-
-    domain, type_hash = _constants(exchange, chain_id)
-    numbers = (update["account"], update["fee_token"], max_fee)
-    words = [bytes(12) + update["owner"]]
-    words += [number.to_bytes(WORD) for number in numbers]
-    words.append(update["public_key"])
-    words.append(consent.valid_until.to_bytes(WORD))
-    words.append(update["nonce"].to_bytes(WORD))
-    struct_hash = keccak(type_hash + b"".join(words))
-    prefix = b"\x19\x01"  # EIP-712: of all typed data
-    return keccak(prefix + domain + struct_hash)
-
-
-@functools.lru_cache
-def _constants(exchange: bytes, chain_id: int) -> tuple[bytes, bytes]:
-    """Return the hashes of the exchange's EIP-712 domain and of the type of key updates."""
     from eth_account import messages
     from eth_utils.crypto import keccak
 
-    address = to_hex(exchange)
     typed = account_update_typed_data(
-        exchange=address,
+        exchange=to_hex(exchange),
         chain_id=chain_id,
-        # Neither hash depends on the message.
-        owner=address,
-        account_id=0,
+        owner=to_hex(update["owner"]),
+        account_id=update["account"],
+        # In place of these, the message gets the key as the block has it: no point need belong to it.
         x=0,
         y=1,
-        fee_token_id=0,
-        max_fee=0,
-        valid_until=0,
-        nonce=0,
+        fee_token_id=update["fee_token"],
+        max_fee=max_fee,
+        valid_until=consent.valid_until,
+        nonce=update["nonce"],
     )
-    fields = typed["types"]["AccountUpdate"]
-    members = ",".join(f"{member['type']} {member['name']}" for member in fields)
-    domain = messages.encode_typed_data(full_message=typed).header
-    return domain, keccak(f"AccountUpdate({members})".encode())
+    typed["message"]["publicKey"] = int.from_bytes(update["public_key"])
+    signed = messages.encode_typed_data(full_message=typed)
+    return keccak(b"\x19" + signed.version + signed.header + signed.body)
