@@ -63,8 +63,6 @@ _NO_ACCESS = re.compile(
     r"api.?key|unauthori[sz]|authenticat|credential|project id",
     re.IGNORECASE,
 )
-_PRUNED = re.compile(r"prun|archive|histor|missing trie node", re.IGNORECASE)
-_INDEXING = re.compile(r"\bindex(ed|ing)\b|\bsync(ed|ing)\b", re.IGNORECASE)
 # "limit exceeded" and "internal error" of JSON-RPC, which endpoints send when they are busy.
 _BUSY_CODES = (-32005, -32603)
 _TOO_MUCH = (413, 504)  # HTTP: content too large, gateway timeout
@@ -73,7 +71,8 @@ _WHOLE = re.compile(r"[0-9]{1,19}(\.0+)?")
 _EXACT = {float: 1 << 53, Decimal: MAX_INT64}
 _QUANTITY = re.compile("0[xX][0-9a-fA-F]{1,64}")
 
-_OTHERWISE = "Try another endpoint, and check the arguments."
+# Endpoints say in words of their own that they no longer keep what is so old, or are still reading the chain.
+_OTHERWISE = "Run sync again later, or with another endpoint, such as an archive node; check the arguments."
 _KEY = f"It does not accept the key in its address: check {VARIABLE}."
 _NOT_AN_ENDPOINT = (
     "This does not look like an Ethereum endpoint: check the RPC address."
@@ -81,13 +80,6 @@ _NOT_AN_ENDPOINT = (
 _OTHER = "The endpoint answered other than documented:"
 _UNDOCUMENTED = "Try again, or use another endpoint."
 _ANOTHER = "Get it again, from another endpoint or export if need be."
-_ONE_BLOCK = "Use an endpoint that answers for a range of one L1 block."
-_NO_LONGER = (
-    "It no longer keeps what is so old: use one that does, such as an archive node."
-)
-_NOT_YET = (
-    "It is still reading the chain: run sync again later, or use another endpoint."
-)
 _SLOW_DOWN = "Send fewer requests: sync(..., rate=...); or run it again later, or use another endpoint."
 
 
@@ -381,33 +373,20 @@ def _advice(
     if 429 in (status, code):
         return Busy, _SLOW_DOWN
     if is_of_logs and (status in _TOO_MUCH or _EXTENT.search(reason)):
-        return TooMuch, _next_step(reason, status) or _ONE_BLOCK
+        return TooMuch, _OTHERWISE
     # HTTP 400 says that the request itself is wrong, whatever words come with it.
     if status != 400 and _RATE.search(reason):
         return Busy, _SLOW_DOWN
-    hint = _next_step(reason, status)
+    if status in (401, 403) or _NO_ACCESS.search(reason):
+        return RpcError, _KEY
     is_answer = status < 500 or (status == 500 and bool(reason))
-    if is_of_logs and is_answer and hint != _KEY:
-        return TooMuch, hint or _ONE_BLOCK
+    if is_of_logs and is_answer:
+        return TooMuch, _OTHERWISE
     if isinstance(code, int) and code in _BUSY_CODES:
         return Busy, _SLOW_DOWN
-    if hint:
-        return RpcError, hint
-    if status >= 500:
-        return (
-            RpcError,
-            "The problem is on the endpoint's side: try again later.",
-        )
-    return RpcError, _NOT_AN_ENDPOINT if refusal is None else _OTHERWISE
-
-
-def _next_step(reason: str, status: int) -> str | None:
-    """Return what to do about a refusal, where its words tell."""
-    if status in (401, 403) or _NO_ACCESS.search(reason):
-        return _KEY
-    if _PRUNED.search(reason):
-        return _NO_LONGER
-    return _NOT_YET if _INDEXING.search(reason) else None
+    if refusal is None and status < 500:
+        return RpcError, _NOT_AN_ENDPOINT
+    return RpcError, _OTHERWISE
 
 
 def _request_object(identity: int, call: Call) -> dict[str, Any]:
