@@ -9,7 +9,6 @@ from __future__ import annotations
 import codecs
 import contextlib
 import errno
-import functools
 import gzip
 import json
 import os
@@ -184,19 +183,6 @@ def shown(value: object, most: int = 80) -> str:
         return printable(without_addresses(repr(value)), most)
     except ValueError:
         return "a number of too many digits"
-
-
-def also_unfinished(representation: Callable[[Any], str]) -> Callable[[Any], str]:
-    """Have a ``__repr__`` answer for an object whose ``__init__`` refused: tracebacks that show variables call it."""
-
-    @functools.wraps(representation)
-    def answer(self: Any) -> str:
-        try:
-            return representation(self)
-        except (AttributeError, LookupError):
-            return f"{type(self).__name__}, not made"
-
-    return answer
 
 
 def parse_decimal(text: str | None) -> Decimal | None:

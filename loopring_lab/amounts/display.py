@@ -13,7 +13,6 @@ import pandas as pd
 from loopring_lab.amounts.arithmetic import EXACT
 from loopring_lab.amounts.scalar import power_of_ten
 from loopring_lab.amounts.series import as_array, is_exact
-from loopring_lab.bounded import also_unfinished
 from loopring_lab.columns import (
     TOKEN_COLUMNS,
     TRADES,
@@ -114,7 +113,6 @@ class Shown:
         self.frame.columns = pd.Index(headings, dtype=object)
         self._displayed_in: str | None = None
 
-    @also_unfinished
     def __repr__(self) -> str:
         columns = []
         for column in (*self._keys, *self._columns):

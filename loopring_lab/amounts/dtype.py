@@ -28,7 +28,6 @@ from loopring_lab.amounts import arithmetic
 from loopring_lab.amounts.arithmetic import AMOUNT_TYPE
 from loopring_lab.amounts.scalar import Amount
 from loopring_lab.amounts.scaling import combined, rescale
-from loopring_lab.bounded import also_unfinished
 from loopring_lab.errors import AmountError
 
 # The hooks of pandas (tried with 3.1) that are not in its documented interface of extension types:
@@ -188,8 +187,6 @@ class AmountArray(ExtensionScalarOpsMixin, ExtensionArray):  # type: ignore[misc
         values: Any,
     ) -> None:
         self._decimals = arithmetic.from_values(values)
-
-    __repr__ = also_unfinished(ExtensionArray.__repr__)
 
     # ---- Members that every extension array has
 

@@ -30,7 +30,7 @@ from loopring_lab.arguments import (
     parse_utc,
     to_milliseconds,
 )
-from loopring_lab.bounded import Paths, also_unfinished, given_path
+from loopring_lab.bounded import Paths, given_path
 from loopring_lab.columns import TRADES
 from loopring_lab.engine import session
 from loopring_lab.engine.database import StoredFile, bound_source
@@ -91,7 +91,6 @@ class Archive:
         path = hide_addresses(path)
         self._file = StoredFile(path, KIND)
 
-    @also_unfinished
     def __repr__(self) -> str:
         return f"Archive({self._file.described()})"
 

@@ -7,7 +7,6 @@ from html import escape
 from pathlib import Path
 from typing import NamedTuple
 
-from loopring_lab.bounded import also_unfinished
 from loopring_lab.errors import visible
 from loopring_lab.interactive.prose import as_html
 
@@ -47,7 +46,6 @@ class Sheet:
         self.lines = list(lines)
         self.notes = list(notes)
 
-    @also_unfinished
     def __repr__(self) -> str:
         width = max((len(line.field) for line in self.lines), default=0)
         texts = [self.title]

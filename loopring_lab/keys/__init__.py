@@ -13,7 +13,6 @@ from typing import Any, Self
 
 from loopring_lab import protocol
 from loopring_lab.arguments import parse_account_id
-from loopring_lab.bounded import also_unfinished
 from loopring_lab.errors import (
     KeyUpdateError,
     RateLimited,
@@ -111,7 +110,6 @@ class KeyUpdate:
         # The reasons why answers were lost, over all calls of submit(): the receipt shows them.
         self._lost: list[str] = []
 
-    @also_unfinished
     def __repr__(self) -> str:
         update = self._update
         return f"KeyUpdate(account {update.account_id}, nonce {update.nonce}, next: {self._next_step})"

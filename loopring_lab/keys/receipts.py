@@ -9,7 +9,6 @@ import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from loopring_lab.bounded import also_unfinished
 from loopring_lab.errors import KeyUpdateError, RelayerError, UnexpectedAnswer
 from loopring_lab.http.addresses import check_number
 from loopring_lab.interactive.preview import Line, Sheet
@@ -98,7 +97,6 @@ class Receipt:
         # An older answer of another thread never overtakes a newer one.
         self._polling = threading.Lock()
 
-    @also_unfinished
     def __repr__(self) -> str:
         again = f", sent {len(self.lost) + 1} times" if self.lost else ""
         status = f"status={self.status!r}, is_idempotent={self.is_idempotent}"

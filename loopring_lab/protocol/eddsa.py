@@ -14,7 +14,6 @@ from numbers import Number
 from typing import Any
 from urllib.parse import quote
 
-from loopring_lab.bounded import also_unfinished
 from loopring_lab.errors import ProtocolError
 from loopring_lab.protocol import curve
 from loopring_lab.protocol.fields import (
@@ -78,7 +77,6 @@ class L2Key:
         object.__setattr__(self, "y", point[1])
         object.__setattr__(self, "v", v)
 
-    @also_unfinished
     def __repr__(self) -> str:
         return f"L2Key(secret={self.secret!r}, x={self.x:#066x}, y={self.y:#066x})"
 

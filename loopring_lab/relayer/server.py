@@ -17,7 +17,6 @@ from weakref import WeakValueDictionary
 
 from uvicorn import Config, Server
 
-from loopring_lab.bounded import also_unfinished
 from loopring_lab.errors import LabError, RelayerUnreachable
 from loopring_lab.relayer.accounts import Accounts
 from loopring_lab.relayer.history import Pager, Source
@@ -87,7 +86,6 @@ class Relayer:
         self._updates = KeyUpdates(self._accounts, self._data, self.settings, now)
         self._server: ThreadedServer | None = None
 
-    @also_unfinished
     def __repr__(self) -> str:
         where = self.base_url if self._server else "not started"
         return f"Relayer({self.source}, {where})"

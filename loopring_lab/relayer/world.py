@@ -13,7 +13,7 @@ from hashlib import sha256
 from numbers import Integral, Real
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from loopring_lab.bounded import also_unfinished, shown
+from loopring_lab.bounded import shown
 from loopring_lab.errors import LabError
 from loopring_lab.relayer.history import BOOK, POOL, POOL_PREFIX, History, Row, RowKey
 from loopring_lab.relayer.mainnet import MARKETS, TOKENS
@@ -142,7 +142,6 @@ class World:
             bool(drawn_accounts),
         )
 
-    @also_unfinished
     def __repr__(self) -> str:
         settings = ""
         if self.cheaper != "pool":

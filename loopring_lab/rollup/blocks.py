@@ -13,7 +13,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from loopring_lab.amounts.series import as_series
-from loopring_lab.bounded import also_unfinished
 from loopring_lab.errors import LabError, ProtocolError, did_you_mean
 from loopring_lab.protocol import unpack_public_key
 from loopring_lab.rollup import balances, block_frames, settled, slots
@@ -91,7 +90,6 @@ class Blocks:
     def __len__(self) -> int:
         return len(self.raw)
 
-    @also_unfinished
     def __repr__(self) -> str:
         return f"Blocks({len(self):,} blocks, {int(self._slots.sizes.sum()):,} slots)"
 

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 
 from loopring_lab import tables
 from loopring_lab.arguments import parse_account_id
-from loopring_lab.bounded import Paths, also_unfinished, given_path
+from loopring_lab.bounded import Paths, given_path
 from loopring_lab.engine.notes import with_note
 from loopring_lab.errors import ArchiveError, DiskRefused, LabError
 from loopring_lab.progress import Watching, track
@@ -84,7 +84,6 @@ class Store:
         path = hide_addresses(path)
         self.file = BlockFile(path)  # the tables of the file
 
-    @also_unfinished
     def __repr__(self) -> str:
         return f"Store({self.file.database.described()})"
 

@@ -15,7 +15,6 @@ import pyarrow.compute as pc
 
 from loopring_lab import arguments
 from loopring_lab.arguments import Moment, parse_account_id
-from loopring_lab.bounded import also_unfinished
 from loopring_lab.errors import LabError
 from loopring_lab.interactive import completion
 from loopring_lab.progress import Watching, track
@@ -54,7 +53,6 @@ class BlocksClient:
         store.file.index()  # raises an error if there are no blocks
         self._read: _Contents | None = None
 
-    @also_unfinished
     def __repr__(self) -> str:
         count = len(self._store.file.index().blocks)
         return (

@@ -14,7 +14,6 @@ import pandas as pd
 
 from loopring_lab import arguments, tables
 from loopring_lab.arguments import Moment, parse_account_id
-from loopring_lab.bounded import also_unfinished
 from loopring_lab.errors import (
     KeyUpdateError,
     LabError,
@@ -144,7 +143,6 @@ class Client:
         self._accounts = accounts
         self._accounts_by_key: dict[tuple[str, str], int] = {}
 
-    @also_unfinished
     def __repr__(self) -> str:
         accounts = f", {len(self.accounts)} accounts" if self.accounts else ""
         return f"Client({self.source}{accounts})"

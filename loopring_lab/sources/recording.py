@@ -12,7 +12,6 @@ import pandas as pd
 
 from loopring_lab import arguments, tables
 from loopring_lab.arguments import Moment, parse_account_id
-from loopring_lab.bounded import also_unfinished
 from loopring_lab.errors import LabError
 from loopring_lab.interactive import completion
 from loopring_lab.progress import Watching, track
@@ -56,7 +55,6 @@ class Recording:
         read = saved_answers.read_one if path.is_file() else saved_answers.read_folder
         self.contents = read(path, source)
 
-    @also_unfinished
     def __repr__(self) -> str:
         count = len(self.accounts)
         return f"Recording({self.source}, {count} account{'' if count == 1 else 's'})"

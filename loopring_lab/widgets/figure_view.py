@@ -17,7 +17,6 @@ from matplotlib import rc_context
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_svg import FigureCanvasSVG
 
-from loopring_lab.bounded import also_unfinished
 from loopring_lab.errors import LabError
 from loopring_lab.figures import Figure
 from loopring_lab.figures.style import DRAWING, STYLE
@@ -85,7 +84,6 @@ class FigureView(HasSavedCopy, anywidget.AnyWidget):
         self.show(figure)
         self.on_msg(self._receive)
 
-    @also_unfinished
     def __repr__(self) -> str:
         return f"FigureView: {self.page['label']}"
 

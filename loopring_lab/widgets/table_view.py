@@ -39,7 +39,7 @@ from loopring_lab.amounts.display import (
 )
 from loopring_lab.amounts.series import is_exact
 from loopring_lab.arguments import parse_utc
-from loopring_lab.bounded import FORMULA, also_unfinished
+from loopring_lab.bounded import FORMULA
 from loopring_lab.errors import LabError
 from loopring_lab.interactive.preview import CSS as TABLE_CSS
 from loopring_lab.interactive.preview import Cell, notes_html, row_html
@@ -132,7 +132,6 @@ class TableView(HasSavedCopy, anywidget.AnyWidget):
         )
         self.on_msg(self._receive)
 
-    @also_unfinished
     def __repr__(self) -> str:
         return f"TableView of {len(self.frame):,} rows"
 

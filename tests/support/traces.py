@@ -83,11 +83,26 @@ def trace_of(call: Callable[[], object], kind: type[BaseException]) -> str:
 
 
 def with_locals(error: BaseException, trace: TracebackType) -> str:
-    return "".join(
-        traceback.TracebackException(
-            type(error), error, trace, capture_locals=True
-        ).format()
-    )
+    """Write an error, those that it came from, and every variable of their frames."""
+    parts = []
+    waiting: list[tuple[BaseException, TracebackType | None]] = [(error, trace)]
+    seen = set()
+    while waiting:
+        one, frames = waiting.pop()
+        seen.add(id(one))
+        parts += traceback.format_exception(type(one), one, frames, chain=False)
+        for frame, _ in traceback.walk_tb(frames):
+            for name, value in frame.f_locals.items():
+                # An object whose constructor refused has no representation.
+                with contextlib.suppress(AttributeError, LookupError):
+                    parts.append(f"{name} = {value!r}\n")
+        others = [one.__cause__, one.__context__]
+        waiting += [
+            (other, other.__traceback__)
+            for other in others
+            if other is not None and id(other) not in seen
+        ]
+    return "".join(parts)
 
 
 def verbose(error: BaseException, trace: TracebackType) -> str:
