@@ -178,7 +178,6 @@ def test_two_columns_of_one_name_are_refused(store, tmp_path, suffix, names, val
     [
         '"input"," status"\n{},0\n{},1\n',
         "input, status\r\n{},0\r\n{},1\r\n",
-        "input,status\r{},0\r{},1\r",
     ],
 )
 def test_a_column_is_found_however_the_line_of_names_is_written(store, tmp_path, text):
@@ -432,6 +431,21 @@ BROKEN: dict[str, tuple[str, bytes, str]] = {
     ),
     "no JSON": ("a.json", b'{"input": ', "a.json: expected JSON"),
     "no column": ("a.csv", b"hash,number\n1,2\n", "a.csv: expected a column input"),
+    "a short row": (
+        "a.csv",
+        b"input,status\n0x00\n",
+        "a.csv, after row 1: expected a table",
+    ),
+    "a long row": (
+        "a.csv",
+        b"input,status\n0x00,1,2\n",
+        "a.csv, after row 1: expected a table",
+    ),
+    "old line ends": (
+        "a.csv",
+        b"input,status\r0x00,1\r",
+        "a.csv, after row 0: expected a table",
+    ),
     "no Parquet": (
         "a.parquet",
         b"PAR1" + bytes(400) + b"PAR1",
