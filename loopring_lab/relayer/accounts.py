@@ -15,12 +15,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from loopring_lab import protocol
 from loopring_lab.errors import LabError, ProtocolError
 from loopring_lab.protocol.fields import parse_address, parse_uint
-from loopring_lab.relayer.history import Source
 from loopring_lab.relayer.schemas import ApiError, Code
 from loopring_lab.relayer.settings import ADDRESS, Settings
 
 if TYPE_CHECKING:
     from eth_account.signers.local import LocalAccount
+
+    from loopring_lab.relayer.world import World
 
 # Accounts that are as unkind to an update of their key as real ones can be. They have no trades.
 EMPTY_SEED = 70_003
@@ -90,7 +91,7 @@ class Owner(NamedTuple):
 class Accounts:
     """The accounts of a source, each with an owner whose keys are at hand, and accounts added later."""
 
-    def __init__(self, source: Source, settings: Settings, operator_key: str) -> None:
+    def __init__(self, source: World, settings: Settings, operator_key: str) -> None:
         """Take whose accounts these are, the exchange, and the key that opens all of them."""
         self._source = source
         self._settings = settings

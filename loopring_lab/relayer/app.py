@@ -22,7 +22,7 @@ from loopring_lab.relayer import schemas
 from loopring_lab.relayer.accounts import Accounts, KeyRequest
 from loopring_lab.relayer.chain import MAX_BYTES as MAX_RPC_BYTES
 from loopring_lab.relayer.chain import Endpoint
-from loopring_lab.relayer.history import POOL_PREFIX, Pager, Source, TradeQuery
+from loopring_lab.relayer.history import POOL_PREFIX, Pager, TradeQuery
 from loopring_lab.relayer.key_updates import (
     MAX_BODY_BYTES,
     KeyUpdates,
@@ -39,6 +39,7 @@ from loopring_lab.relayer.schemas import (
     error_response,
 )
 from loopring_lab.relayer.settings import Address, Settings
+from loopring_lab.relayer.world import World
 
 # The progress that the documents show for each status; nothing tells how the exchange computes it.
 PROGRESS = {
@@ -68,7 +69,7 @@ PORT = re.compile(":[0-9]+$")  # of a host; the colons of IPv6 are in brackets
 class Backend:
     """What the endpoints of one relayer answer from."""
 
-    source: Source
+    source: World
     settings: Settings
     pager: Pager
     accounts: Accounts

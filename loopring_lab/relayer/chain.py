@@ -14,12 +14,14 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from loopring_lab.bounded import parse_json, whole_or_text
 from loopring_lab.errors import UnexpectedAnswer
-from loopring_lab.relayer.history import Source
 from loopring_lab.relayer.settings import Settings
+
+if TYPE_CHECKING:
+    from loopring_lab.relayer.world import World
 
 BLOCKS = Path(__file__).with_name("demo") / "blocks.jsonl.gz"
 
@@ -96,7 +98,7 @@ class RpcProblem(Exception):
 class Endpoint:
     """Answers JSON-RPC about a source's chain; a source without one refuses."""
 
-    def __init__(self, source: Source, settings: Settings) -> None:
+    def __init__(self, source: World, settings: Settings) -> None:
         self._source = source
         self._settings = settings
         # Requests of all connections are answered in threads, and some chains are computed on the way.

@@ -7,13 +7,9 @@ from bisect import bisect_left
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
-    from loopring_lab.relayer.chain import Chain
     from loopring_lab.relayer.settings import Settings
 
 POOL = "amm"
@@ -64,51 +60,6 @@ class TradeQuery(NamedTuple):
     fill_types: tuple[str, ...] = FILL_TYPES
     offset: int = 0
     limit: int = 50
-
-
-class Source(Protocol):
-    """What a relayer can serve: the synthetic `World`, or anything else of this shape."""
-
-    @property
-    def name(self) -> str:
-        """The name that tells this data from all other data."""
-
-    @property
-    def synthetic(self) -> bool:
-        """Whether the data is made up."""
-
-    @property
-    def accounts(self) -> list[int]:
-        """Accounts worth reading."""
-
-    @property
-    def history(self) -> History:
-        """Every row."""
-
-    def tokens(self) -> list[dict[str, Any]]:
-        """Return the token records as they are served."""
-
-    def markets(self) -> list[dict[str, Any]]:
-        """Return the market records as they are served."""
-
-    def pool_records(self) -> list[dict[str, Any]]:
-        """Return the pool records as they are served."""
-
-    def pool_owners(self) -> dict[int, str]:
-        """Return the accounts of pools, each with the address of its pool."""
-
-    @property
-    def planted(self) -> dict[int, str]:
-        """Accounts with faults to find, each with what is wrong, which are served but not listed."""
-
-    @property
-    def chain(self) -> Chain | None:
-        """The blocks that its trades were settled into."""
-
-    def outside_prices(
-        self, market: str, start_ms: int, end_ms: int, every_ms: int
-    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Return the prices of another market: times in ms, and prices in 10**-12 quote per base."""
 
 
 class History:

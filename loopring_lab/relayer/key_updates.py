@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from functools import cached_property
 from hashlib import sha256
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pydantic import BaseModel, ValidationError
 
@@ -15,9 +15,11 @@ from loopring_lab import protocol
 from loopring_lab.bounded import PLAIN_INTEGER, parse_json
 from loopring_lab.errors import ProtocolError, UnexpectedAnswer
 from loopring_lab.relayer.accounts import Accounts
-from loopring_lab.relayer.history import Source
 from loopring_lab.relayer.schemas import ApiError, Code, Status, UpdateBody
 from loopring_lab.relayer.settings import Settings
+
+if TYPE_CHECKING:
+    from loopring_lab.relayer.world import World
 
 MAX_BODY_BYTES = 16_384  # the longest honest body has about 2,000
 MAX_VOLUME = 2**96 - 1  # amounts of the exchange are uint96
@@ -54,7 +56,7 @@ class KeyUpdates:
     def __init__(
         self,
         accounts: Accounts,
-        source: Source,
+        source: World,
         settings: Settings,
         now: Callable[[], float],
     ) -> None:

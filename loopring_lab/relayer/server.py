@@ -19,7 +19,7 @@ from uvicorn import Config, Server
 
 from loopring_lab.errors import LabError, RelayerUnreachable
 from loopring_lab.relayer.accounts import Accounts
-from loopring_lab.relayer.history import Pager, Source
+from loopring_lab.relayer.history import Pager
 from loopring_lab.relayer.key_updates import KeyUpdates
 from loopring_lab.relayer.network import RPC, RequestCounts
 from loopring_lab.relayer.settings import Settings
@@ -50,8 +50,8 @@ class Relayer:
 
     Parameters
     ----------
-    world : World or another Source, optional
-        Data to serve; by default the synthetic world of seed 1.
+    world : World, optional
+        What to serve, or anything with the members of a `World`; by default the synthetic world of seed 1.
     settings : Settings, optional
         What it does differently on request.
     port : int
@@ -70,14 +70,14 @@ class Relayer:
 
     def __init__(
         self,
-        world: Source | None = None,
+        world: World | None = None,
         settings: Settings | None = None,
         *,
         port: int = 0,
         api_key: str | None = None,
         now: Callable[[], float] = time.time,
     ) -> None:
-        self._data: Source = world or World()
+        self._data = world or World()
         self.settings = settings or Settings()
         self.counts = RequestCounts()
         self._wanted_port = port
@@ -357,7 +357,7 @@ class ThreadedServer(Server):
         self,
         app: FastAPI,
         listener: socket.socket,
-        source: Source,
+        source: World,
         step: Callable[[], int],
         step_seconds: float | None,
     ) -> None:

@@ -4,7 +4,8 @@ import random
 from collections.abc import Callable
 from typing import Any
 
-from loopring_lab.relayer.history import History, Source
+from loopring_lab.relayer.history import History
+from loopring_lab.relayer.world import World
 
 ORDERS = ("newest", "oldest", "shuffled")
 
@@ -14,7 +15,7 @@ class Rewired:
 
     def __init__(
         self,
-        source: Source,
+        source: World,
         order: str = "newest",
         change: Callable[[Any], Any] = lambda row: row,
     ):
