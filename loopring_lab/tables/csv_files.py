@@ -25,8 +25,6 @@ from loopring_lab.tables.numbers import to_amounts, to_integers, unread
 UNITS = {"s": 1000, "ms": 1}
 # The most bytes of a file; a year of minutes in seven markets takes 200 MiB.
 LARGEST = 512 << 20
-# The separators of other files that look like CSV, and the words for them.
-SEPARATORS = {"\t": "tabs", ";": "semicolons", "|": "bars"}
 # The columns that a frame of trades, or one of prices, has at least.
 NEEDED = ("created_at", "market", "price")
 # The tokens of its market, in that order.
@@ -72,11 +70,8 @@ class CsvFile:
         first = line.decode("utf-8-sig", "replace")
         self.names = self._names_in(first)
         if not {*NEEDED} <= {*self.names}:
-            got = shown(first)
-            for separator, word in SEPARATORS.items():
-                if {*NEEDED} <= {name.strip(' "') for name in first.split(separator)}:
-                    got = f"names between {word}, not commas"
-            raise self.error(f"a line of names with {', '.join(NEEDED)}", got, 1)
+            expected = f"a line of names between commas, with {', '.join(NEEDED)}"
+            raise self.error(expected, shown(first), 1)
         for name in once:
             if self.names.count(name) > 1:
                 raise self.error("each column once", f"{name} twice", 1)

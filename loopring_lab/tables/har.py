@@ -132,10 +132,7 @@ def _requested(body: str, where: str, query: str) -> Page | None:
     if isinstance(answer, dict) and "resultInfo" in answer:
         return None
     page = wire.read_page(answer, where)
-    try:
-        asked = parse_qs(query, max_num_fields=50)
-    except ValueError:
-        asked = {}
+    asked = parse_qs(query)
     [fill_type] = asked.get("fillTypes", [None])[:1]
     is_filtered = any(name in asked for name in _FILTERS)
     return page._replace(

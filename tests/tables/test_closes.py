@@ -98,7 +98,7 @@ def test_seconds_are_read_as_seconds_and_columns_in_any_order(tmp_path):
             "",
             {},
             ", line 1",
-            "expected a line of names with created_at, market, price, got ''",
+            "expected a line of names between commas, with created_at, market, price, got ''",
         ),
         (
             HEAD.replace("price", "price,price"),
@@ -178,9 +178,9 @@ def test_seconds_are_read_as_seconds_and_columns_in_any_order(tmp_path):
                 (HEAD + LINE).replace(",", separator),
                 {},
                 ", line 1",
-                f"created_at, market, price, got names between {word}, not commas",
+                f"between commas, with created_at, market, price, got 'created_at{shown}market",
             )
-            for separator, word in (("\t", "tabs"), (";", "semicolons"))
+            for separator, shown in (("\t", r"\t"), (";", ";"))
         ],
         (HEAD.encode() + b"2022-03-31,\xff,1\n", {}, "", "expected CSV in UTF-8"),
         (HEAD.encode("utf-16"), {}, "", "expected CSV in UTF-8, got text in UTF-16"),

@@ -142,14 +142,14 @@ def test_amounts_that_went_through_floats_are_no_exact_ones(tmp_path, trades, st
     [
         (
             "a,b\n1,2\n",
-            "a.csv, line 1: expected a line of names with created_at, market, price",
+            "a.csv, line 1: expected a line of names between commas, with created_at, market, price",
         ),
         ("", "a line of names"),
         (HEAD + GOOD.replace("10.0", "10.0,1"), "line 2: expected 7 columns, got 8"),
         (HEAD.replace("side", "market") + GOOD, "market twice"),
         (
             json.dumps({"trades": [row()]}),
-            "a.csv, line 1: expected a line of names with",
+            "a.csv, line 1: expected a line of names between commas, with",
         ),
     ],
 )
