@@ -200,7 +200,8 @@ def with_flow(
     caller = "lab.research.with_flow"
     check_intervals(intervals, None, caller)
     fills = given(trades, caller)
-    beside = prices_near(prices, fills)
+    within = parse_tolerance(tolerance, caller)
+    beside = prices_near(prices, fills, within=within)
     if kind_of_prices(beside, fills) == OWN_TRADES:
         raise LabError(
             f"{caller}: prices= are no prices of an outside market, and trades of this exchange cannot show that its "
@@ -209,7 +210,6 @@ def with_flow(
     keys = keys_of(fills, "account_id")
     group = keys.columns()
     roles, tables = role_steps(fills)
-    within = parse_tolerance(tolerance, caller)
     steps = {
         **roles,
         "once": ONCE,
