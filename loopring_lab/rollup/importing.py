@@ -311,11 +311,10 @@ def _records(value: Any, where: str) -> Iterator[Item]:
         raise rpc.unexpected(where, "a transaction or an event", value)
 
 
-def _rows(name: str, batches: Iterator[pa.RecordBatch]) -> Iterator[Item]:
-    """Read the rows of a table as transactions, and say which row could not be read."""
+def _parquet(file: Path, name: str) -> Iterator[Item]:
     number = 0
     try:
-        for batch in batches:
+        for batch in _batches(file, name):
             plain = batch.rename_columns(list(map(_plain, batch.schema.names)))
             for row in plain.to_pylist():
                 number += 1
@@ -335,11 +334,7 @@ def _rows(name: str, batches: Iterator[pa.RecordBatch]) -> Iterator[Item]:
         raise _refused(where, "a table that can be read", problem) from None
 
 
-def _parquet(file: Path, name: str) -> Iterator[Item]:
-    return _rows(name, _parquet_batches(file, name))
-
-
-def _parquet_batches(file: Path, name: str) -> Iterator[pa.RecordBatch]:
+def _batches(file: Path, name: str) -> Iterator[pa.RecordBatch]:
     with open_file(file, name, HINT) as raw:
         table = pq.ParquetFile(raw)
         names = table.schema_arrow.names
