@@ -9,7 +9,6 @@ from __future__ import annotations
 import gzip
 import json
 import re
-import threading
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable
 from functools import cache
@@ -101,8 +100,6 @@ class Endpoint:
     def __init__(self, source: World, settings: Settings) -> None:
         self._source = source
         self._settings = settings
-        # Requests of all connections are answered in threads, and some chains are computed on the way.
-        self._lock = threading.Lock()
 
     def answer(self, body: bytes) -> Record | list[Record]:
         """Answer the body of a request, of one call or of several."""
@@ -111,15 +108,12 @@ class Endpoint:
         except UnexpectedAnswer:
             problem = f"parse error: expected JSON of at most {MAX_BYTES} bytes"
             return _error(None, PARSE_ERROR, problem)
-        with self._lock:
-            if not isinstance(asked, list):
-                return self._answer_one(asked)
-            if not 0 < len(asked) <= MOST_IN_BATCH:
-                problem = (
-                    f"invalid request: batches may have 1 to {MOST_IN_BATCH} requests"
-                )
-                return _error(None, INVALID_REQUEST, problem)
-            return [self._answer_one(one) for one in asked]
+        if not isinstance(asked, list):
+            return self._answer_one(asked)
+        if not 0 < len(asked) <= MOST_IN_BATCH:
+            problem = f"invalid request: batches may have 1 to {MOST_IN_BATCH} requests"
+            return _error(None, INVALID_REQUEST, problem)
+        return [self._answer_one(one) for one in asked]
 
     def _answer_one(self, asked: Any) -> Record:
         asked = asked if isinstance(asked, dict) else {}
