@@ -231,12 +231,15 @@ def account_update_digest(**update: Unpack[AccountUpdate]) -> bytes:
     >>> account_update_digest(**update) == account_update_digest(**update | {"nonce": 2})
     False
     """
+    return typed_data_digest(account_update_typed_data(**update))
+
+
+def typed_data_digest(typed: dict[str, Any]) -> bytes:
+    """Return the EIP-712 digest of typed data."""
     from eth_account import messages
     from eth_utils.crypto import keccak
 
-    signable = messages.encode_typed_data(
-        full_message=account_update_typed_data(**update)
-    )
+    signable = messages.encode_typed_data(full_message=typed)
     return keccak(b"\x19" + signable.version + signable.header + signable.body)
 
 

@@ -16,6 +16,7 @@ from loopring_lab.protocol import (
     KIND_PERSONAL,
     account_update_typed_data,
     recover_signer,
+    typed_data_digest,
 )
 from loopring_lab.rollup.calldata import (
     HEADER,
@@ -194,22 +195,20 @@ def _digest(
     chain_id: int,
 ) -> bytes:
     """Return what the owner signed: as `protocol.account_update_digest`, but from the packed key."""
-    from eth_account import messages
-    from eth_utils.crypto import keccak
-
     typed = account_update_typed_data(
         exchange=to_hex(exchange),
         chain_id=chain_id,
         owner=to_hex(update["owner"]),
         account_id=update["account"],
-        # In place of these, the message gets the key as the block has it: no point need belong to it.
+        # In place of these three, the message gets what the block has: no point need belong to the key, and a token
+        # that pays no fees may stand there all the same.
         x=0,
         y=1,
-        fee_token_id=update["fee_token"],
+        fee_token_id=0,
         max_fee=max_fee,
         valid_until=consent.valid_until,
         nonce=update["nonce"],
     )
     typed["message"]["publicKey"] = int.from_bytes(update["public_key"])
-    signed = messages.encode_typed_data(full_message=typed)
-    return keccak(b"\x19" + signed.version + signed.header + signed.body)
+    typed["message"]["feeTokenID"] = update["fee_token"]
+    return typed_data_digest(typed)

@@ -41,11 +41,13 @@ def signed(terms, kind=protocol.KIND_EIP712, chain_id=CHAIN_ID):
         account_id=terms["account"],
         x=X,
         y=Y,
-        fee_token_id=terms["fee_token"],
+        fee_token_id=0,
         max_fee=terms["max_fee"] or terms["fee"],
         valid_until=terms["valid_until"],
         nonce=terms["nonce"],
     )
+    # Our own function refuses tokens that pay no fees; the exchange's contract does not.
+    typed["message"]["feeTokenID"] = terms["fee_token"]
     if kind == protocol.KIND_EIP712:
         return bytes(OWNER.sign_typed_data(full_message=typed).signature) + b"\2"
     message = encode_typed_data(full_message=typed)
@@ -114,6 +116,7 @@ def figures(found):
         {"fee": 2_000},
         {"max_fee": 0},
         {"max_fee": 2**96 - 1, "fee_token": 32_767},
+        {"fee_token": 32_768},
         {"fee": 0, "nonce": 2**32 - 1},
     ],
 )
