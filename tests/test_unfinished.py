@@ -22,4 +22,8 @@ from loopring_lab.widgets.table_view import TableView
     ],
 )
 def test_the_error_of_a_constructor_is_shown_whole(make):
-    assert "__init__" in trace_of(make, LabError)
+    with pytest.raises(LabError) as caught:
+        make()
+    text = trace_of(make, LabError)
+    assert "__init__" in text
+    assert str(caught.value) in text

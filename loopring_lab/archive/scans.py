@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 
 from loopring_lab.amounts.dtype import AmountType
 from loopring_lab.archive.holdings import RowFilter
-from loopring_lab.archive.schema import TABLES, decimal
+from loopring_lab.archive.schema import TABLES
 from loopring_lab.bounded import MAX_INT64, printable, shown
 from loopring_lab.engine import frames, session
 from loopring_lab.engine.database import StoredFile, bound_source
@@ -118,7 +118,7 @@ def query(file: StoredFile, sql: str) -> pd.DataFrame:
         raise LabError(
             "query: expected SQL as text. Give a SELECT, such as 'SELECT count(*) FROM trades'."
         ) from None
-    amounts = ", ".join(decimal(name) for name in frames.AMOUNTS)
+    amounts = ", ".join(frames.decimal_sql(name) for name in frames.AMOUNTS)
     views = {name: f"FROM held.{name}" for name in TABLES}
     views["rows"] = f"SELECT * REPLACE ({amounts}) FROM held.main.rows"
     views["trades"] = RowFilter().query()

@@ -9,16 +9,10 @@ from __future__ import annotations
 
 from loopring_lab.columns import TRADES
 from loopring_lab.engine.database import Kind
-from loopring_lab.engine.frames import AMOUNTS
-
-
-def decimal(name: str) -> str:
-    """Return SQL of an amount as a decimal: 38 digits without a point, times 1e-18."""
-    return f"CAST({name} AS DECIMAL(38, 0)) * CAST('0.000000000000000001' AS DECIMAL(18, 18)) AS {name}"
-
+from loopring_lab.engine.frames import AMOUNTS, decimal_sql
 
 # SQL of the columns of `tables.trades`, amounts as decimals.
-SHOWN = ", ".join(decimal(name) if name in AMOUNTS else name for name in TRADES)
+SHOWN = ", ".join(decimal_sql(name) if name in AMOUNTS else name for name in TRADES)
 # An archive knows of each row whose it is, which the row itself may not say.
 DEFINED = [
     f"{name} {column.sql}" + (" NOT NULL" if name == "account_id" else "")

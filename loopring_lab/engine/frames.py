@@ -110,7 +110,10 @@ def to_hugeint(column: pa.ChunkedArray) -> pa.ChunkedArray:
 
 
 def from_hugeint(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """See integers of 1e-18 as decimals, the inverse of `to_hugeint`; an OverflowError of more than 38 digits."""
+    """See integers of 1e-18 as decimals, the inverse of `to_hugeint`; an OverflowError of more than 38 digits.
+
+    DuckDB hands them over as decimals without places and, from the database of an archive, as 16 bytes: the same ones.
+    """
     seen = [with_scale(chunk, AMOUNT_TYPE) for chunk in column.chunks]
     amounts = pa.chunked_array(seen, AMOUNT_TYPE)
     try:
@@ -121,6 +124,11 @@ def from_hugeint(column: pa.ChunkedArray) -> pa.ChunkedArray:
 
 
 # Out of DuckDB
+
+
+def decimal_sql(name: str) -> str:
+    """Return SQL of an amount as a decimal: 38 digits without a point, times 1e-18: the same integer with 18 places."""
+    return f"CAST({name} AS DECIMAL(38, 0)) * CAST('0.000000000000000001' AS DECIMAL(18, 18)) AS {name}"
 
 
 def to_pandas(table: pa.Table) -> pd.DataFrame:

@@ -187,11 +187,8 @@ def fetched(found: Any) -> pa.Table:
 
 def _out_of_duckdb(name: str, kind: str) -> str:
     """Return a column of an answer as SQL, an amount as a decimal."""
-    if kind != "HUGEINT":
-        return quoted(name)
-    # 38 digits without a point times 1e-18: the same integer, now with 18 places.
-    amount = f"{quoted(name)}::DECIMAL(38, 0) * '0.000000000000000001'::DECIMAL(18, 18)"
-    return f"{amount} AS {quoted(name)}"
+    column = quoted(name)
+    return frames.decimal_sql(column) if kind == "HUGEINT" else column
 
 
 def named(table: pa.Table, keys: Keys) -> pa.Table:
