@@ -340,6 +340,9 @@ class BalancesParams(_Params):
 
 # The body of a key update, which `key_updates.read_update` reads.
 
+# A member that changes nothing may be anything: the exchange's wallet sends the recommender's id as text.
+Ignored = Annotated[Any, Field(description=IGNORED)]
+
 
 class _Body(BaseModel):
     """A part of a request body: no coerced types, no additional members."""
@@ -369,9 +372,9 @@ class CounterFactualInfo(_Body):
     wallet_salt: str = Field(
         pattern=r"^([0-9]{1,78}|0x[0-9a-fA-F]{1,64})$", description="uint256."
     )
-    account_id: Uint32 | None = Field(None, description=IGNORED)
-    wallet: Address | None = Field(None, description=IGNORED)
-    owner: Address | None = Field(None, description=IGNORED)
+    account_id: Ignored = None
+    wallet: Ignored = None
+    owner: Ignored = None
 
 
 class KeyBody(BaseModel):
@@ -407,5 +410,5 @@ class UpdateBody(_Body):
     eddsa_signature: str | None = Field(
         None, repr=False, description="Ignored; only L1 signatures count."
     )
-    hash_approved: str | None = Field(None, description=IGNORED)
-    recommender_account_id: Uint32 | None = Field(None, description=IGNORED)
+    hash_approved: Ignored = None
+    recommender_account_id: Ignored = None

@@ -256,6 +256,16 @@ def test_hex_may_be_short_and_in_any_case(relayers, posters):
     assert relayer._accounts.find(ACCOUNT, None).owner == account.owner
 
 
+def test_a_member_that_changes_nothing_may_be_anything(relayers, posters):
+    # The exchange's SDK declares this id as a number, and its web wallet sends the text of a referral code.
+    relayer = relayers()
+    for account, recommender in ((ACCOUNT, 10093), (OTHER, "10093")):
+        body = signed_update(relayer, account)
+        body["recommenderAccountId"] = recommender
+        assert posters(relayer).send(body)[0] == 200
+        check_processed(relayer, body)
+
+
 def test_a_bare_signature_of_something_else_is_104005(relayers, posters):
     relayer = relayers()
     body = signed_update(relayer, ACCOUNT)
