@@ -101,6 +101,14 @@ async def check_key(
     request.app.state.backend.accounts.check_key(api_key)
 
 
+async def check_query(request: Request) -> None:
+    """Refuse a parameter with two values, of which a client would get the answer to one; the same twice is fine."""
+    query = request.query_params
+    if len(set(query.multi_items())) > len(query):
+        problem = "a parameter has two values: separate those of a list by commas"
+        raise ApiError(Code.INVALID_ARGUMENT, problem)
+
+
 async def existing_account(
     backend: AnyBackend,
     account_id: Annotated[
@@ -141,7 +149,7 @@ KeySignature = Annotated[
 ERRORS: dict[int | str, Any] = {
     "4XX": {"model": schemas.ErrorResponse, "description": "Error"}
 }
-router = APIRouter(prefix=API, responses=ERRORS)
+router = APIRouter(prefix=API, responses=ERRORS, dependencies=[Depends(check_query)])
 # The exchange answers about wallets on Ethereum beside its other operations.
 wallets = APIRouter(prefix="/api/wallet/v3", responses=ERRORS)
 

@@ -126,6 +126,25 @@ def test_equal_parameters_may_repeat(serve, query):
     assert answers[0].content == answers[1].content
 
 
+@pytest.mark.parametrize(
+    ("path", "name", "values"),
+    [
+        ("/user/trades", "fillTypes", ["dex", "amm"]),
+        ("/user/trades", "market", ["LRC-ETH", ""]),
+        ("/user/balances", "tokens", ["0", "1"]),
+    ],
+)
+def test_a_list_that_is_sent_as_repeated_parameters_is_refused(
+    serve, path, name, values
+):
+    # Python's requests writes a list so, and the answer to the last value alone would look complete.
+    client = serve()
+    answer = client.get(path, accountId=ACCOUNT, **{name: values})
+    assert answer.status_code == 400
+    assert answer.json()["resultInfo"]["code"] == 100001
+    assert "commas" in answer.json()["resultInfo"]["message"]
+
+
 # Pools
 
 
