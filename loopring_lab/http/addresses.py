@@ -30,7 +30,9 @@ def check_base_url(base_url: SecretText) -> str:
             "base_url: this is not a relayer's address. Give one like https://host or http://127.0.0.1:8000, "
             "without user, password or query; a folder of saved responses is recording=."
         )
-    return base_url[:].rstrip("/").removesuffix("/api/v3")
+    # Requests are signed with this address, and sent to it with the server's name in lower case.
+    sent = parts._replace(netloc=parts.netloc.lower()).geturl()
+    return sent.rstrip("/").removesuffix("/api/v3")
 
 
 def split_rpc_address(address: object) -> SplitResult:

@@ -210,6 +210,14 @@ def test_the_request_for_an_api_key_is_signed_as_the_protocol_says():
     assert (found, repr(found)) == ("a-new-key", "<hidden>")
 
 
+def test_an_address_is_signed_as_it_is_sent_whatever_the_case_of_its_name(setup):
+    # RFC 3986, 6.2.2.1: scheme and host are the same in either case, and are sent in lower case.
+    port = setup.relayer.base_url.rpartition(":")[2]
+    key = setup.relayer.l2_key(ACCOUNT)
+    for address in (f"http://LOCALHOST:{port}", f"HTTP://127.0.0.1:{port}/"):
+        assert len(client_at(address).api_key(key, ACCOUNT)) == 64
+
+
 @pytest.mark.parametrize(
     "answer", [{}, {"apiKey": None}, {"apiKey": ""}, {"apiKey": [1]}, [], "key"]
 )
