@@ -172,6 +172,16 @@ async def read_markets(backend: AnyBackend) -> Response:
     return JSONResponse({"markets": backend.source.markets()})
 
 
+@router.get(
+    "/exchange/markets",
+    summary="Markets without their status",
+    response_model=schemas.PairsResponse,
+)
+async def read_pairs(backend: AnyBackend) -> dict[str, Any]:
+    """List the markets with the members of the exchange's older operation, which many clients ask when they start."""
+    return {"markets": backend.source.markets()}
+
+
 @router.get("/amm/pools", summary="AMM pools")
 async def read_pools(backend: AnyBackend) -> dict[str, Any]:
     """List the AMM pools; ``/account?owner=<address>`` tells the account of a pool."""

@@ -138,13 +138,20 @@ class TokenRecord(_Record):
     enabled: bool = Field(description="Whether deposits and withdrawals are open.")
 
 
-class MarketRecord(_Record):
+class PairRecord(_Record):
     market: str
     base_token_id: int
     quote_token_id: int
     precision_for_price: int
     orderbook_agg_levels: int
     enabled: bool
+
+
+class PairsResponse(_Record):
+    markets: list[PairRecord]
+
+
+class MarketRecord(PairRecord):
     status: int = Field(description="Bit 0: AMM. Bit 1: order book.")
     created_at: str = Field(description='Milliseconds since the epoch; "0" is unknown.')
 

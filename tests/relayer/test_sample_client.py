@@ -145,6 +145,18 @@ def test_a_list_that_is_sent_as_repeated_parameters_is_refused(
     assert "commas" in answer.json()["resultInfo"]["message"]
 
 
+def test_clients_that_ask_for_markets_without_their_status_get_no_other_members(
+    serve, world, recordings
+):
+    # A Python client makes objects of exactly these members, and others cannot start without the answer.
+    sample = recordings / "samples" / "mainnet_tokens_market_tbenr_2021.json"
+    members = list(json.loads(sample.read_bytes())["market"])
+    markets = serve().get("/exchange/markets", key="").json()["markets"]
+    assert markets == [
+        {name: market[name] for name in members} for market in world.markets()
+    ]
+
+
 # Pools
 
 
