@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from figures.test_figures import assert_legible
+from matplotlib import style as styles
 from support.figures import lines, note, overlapping, rendered, stacks, title, words
 from support.optional import thorough
 from support.trade_histories import Drawn, frame_of
@@ -414,6 +415,15 @@ def test_differences_without_groups_are_one_row(taken, by):
         overall["difference_bps"].tolist()
     )
     assert title(figure) == "AMM pool minus order book, like with like"
+
+
+def test_a_style_of_other_sizes_hides_no_hollow_mark_and_cuts_no_label(taken):
+    trades, prices = taken
+    with styles.context("seaborn-v0_8-poster"):
+        figure = figures.venue_differences(trades, prices=prices)
+        assert_legible(figure)
+    drawn = [line for line in figure.axes[0].lines if line.get_marker() != "None"]
+    assert [line for line in drawn if line.get_markeredgewidth() == 0] == []
 
 
 def test_nothing_to_compare_is_said(taken):
