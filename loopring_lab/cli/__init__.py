@@ -96,10 +96,10 @@ def run(words: Words) -> int:
         print(error.format_message(), file=sys.stderr)
         return FAILED
     except click.ClickException as error:
-        context = getattr(error, "ctx", None)
-        command = context.command_path if context else "loopring-lab"
         said = error.format_message().removesuffix(".")
-        complain(f"{said}. {command} --help says what it takes.")
+        # A guess at what was meant is a question.
+        end = "" if said.endswith(("?", "?)")) else "."
+        complain(f"{said}{end} Add --help to see what a command takes.")
         return FAILED
     except LabError as error:
         complain(error)
@@ -442,11 +442,11 @@ def greeting(relayer: Relayer, *, show_key: bool = False) -> str:
 
 @cli.group(cls=Ordered)
 def key() -> None:
-    """Show or update the L2 key of an account, with a wallet that stays where it is.
+    """Show or update the L2 key of an account.
 
-    Signatures are pasted, and not shown, or come from --signer-command: a program that reads {"method": ..., "params":
-    [...]} as Ethereum's JSON-RPC has them (personal_sign, eth_signTypedData_v4) and prints the signature. No secret is
-    ever an argument.
+    The wallet stays where it is. Its signatures are pasted, and not shown, or come from --signer-command: a program
+    that reads {"method": ..., "params": [...]} as Ethereum's JSON-RPC has them (personal_sign, eth_signTypedData_v4)
+    and prints the signature. No secret is ever an argument.
     """
 
 

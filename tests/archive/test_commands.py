@@ -98,12 +98,15 @@ def test_what_is_missing_is_exit_code_1(small, tmp_path, capsys):
         ),
         (
             ["sync", "{none}", "--account", "abc"],
-            "'abc' is not a valid integer range. loopring-lab sync --help says what it takes.",
+            "'abc' is not a valid integer range. Add --help to see what a command takes.",
         ),
         (
             ["import", "{none}", "x.json", "--account", "abc"],
-            "'abc' is not a valid integer range. loopring-lab import --help says what it takes.",
+            "'abc' is not a valid integer range. Add --help to see what a command takes.",
         ),
+        (["sync", "--acount", "5"], "Did you mean '--account'? Add --help"),
+        (["sync", "--s", "5"], "?) Add --help"),
+        (["sync", "--account"], "requires an argument. Add --help"),
     ],
 )
 def test_what_is_refused_is_one_line_and_exit_code_2(tmp_path, line, said, capsys):
