@@ -121,6 +121,7 @@ def pool_balance(
         )
         if is_one_block:
             axes.set_xlabel("transaction in the block")
+            axes.locator_params("x", integer=True)
         else:
             every = axis.period_for(along.max() - along.min())
             periods = axis.timeline(line["created_at"], every, caller)
@@ -142,6 +143,8 @@ def _note(line: pd.DataFrame, published: pd.DataFrame) -> str:
     if len(known) == 1:
         verdict = "is equal" if same else "differs"
         equal = f"the one that can be recomputed {verdict}"
+    if known.empty:
+        equal = "none can be recomputed"
     changes = format_count(line["change"].count(), "change")
     return (
         f"{changes}; {format_count(len(published), 'balance')} published, and {equal}"

@@ -90,6 +90,12 @@ def test_the_figure_says_what_it_draws(block, tokens):
     stated = frame.query("token == 'USDC'")["published_units"].dropna()
     assert dots.get_ydata().tolist() == stated.astype(float).tolist()
     assert set(dots.get_ydata()) <= set(line.get_ydata())
+    first = frame[frame["published"].notna() & (frame["token"] == "USDC")].head(1)
+    axes = lab.figures.pool_balance(first).axes[0]
+    said = "0 changes; 1 balance published, and none can be recomputed"
+    assert any(said in text.get_text() for text in axes.texts)
+    places = axes.get_xticks()
+    assert places.tolist() == places.round().tolist()
     with pytest.raises(LabError, match="no balance of ETH was published"):
         lab.figures.pool_balance(frame, token="ETH")
     with pytest.raises(LabError, match="no balance of any token was published"):
