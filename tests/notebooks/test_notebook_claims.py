@@ -671,6 +671,21 @@ def test_copies_say_what_the_library_computes(source, block, one_fill):
         )
 
 
+@pytest.mark.parametrize("name", ["01_first_look", "02_fee_analysis"])
+def test_an_account_without_trades_is_said(name):
+    with pytest.raises(
+        AssertionError, match="no trades of account 70003: take another"
+    ):
+        run(f"{name}.ipynb", account_id=70003)
+
+
+def test_accounts_without_trades_are_said():
+    with pytest.raises(
+        AssertionError, match="no trades of these accounts: take others"
+    ):
+        run("03_amm_versus_orderbook.ipynb", accounts=[70003, 70004])
+
+
 RESULT = re.compile(
     r"\d[\d,.]* ?(?:%|bps\b|basis points|fills\b|trades\b|rows\b)"
     r"|\b(?:most|few|all|none) (?:of the )?(?:fills|trades) (?:are|were|went|go|paid|pay)\b"
