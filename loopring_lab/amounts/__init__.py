@@ -90,7 +90,7 @@ def to_units(
 
     Examples
     --------
-    >>> to_units(["1500000", "1"], 6).astype(str).tolist()
+    >>> lab.amounts.to_units(["1500000", "1"], 6).astype(str).tolist()
     ['1.5', '0.000001']
     """
     # A list has no index; its series gets the numbers of its rows.
@@ -139,7 +139,7 @@ def to_smallest(
 
     Examples
     --------
-    >>> to_smallest(to_units(["1500000"], 6), 6).astype(str).tolist()
+    >>> lab.amounts.to_smallest(lab.amounts.to_units(["1500000"], 6), 6).astype(str).tolist()
     ['1500000']
     """
     array = as_array(amounts)
@@ -167,7 +167,7 @@ def to_float(frame: Any) -> Any:
 
     Examples
     --------
-    >>> to_float(to_units(["1", None], 1)).tolist()
+    >>> lab.amounts.to_float(lab.amounts.to_units(["1", None], 1)).tolist()
     [0.1, nan]
     """
     if isinstance(frame, pd.DataFrame):

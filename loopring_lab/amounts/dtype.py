@@ -98,6 +98,7 @@ class AmountDtype(ExtensionDtype):
 
     Examples
     --------
+    >>> import pandas as pd
     >>> fees = pd.Series(["0.1", "0.2"], dtype="amount")
     >>> fees.sum(), fees.mean()
     (Amount('0.3'), np.float64(0.15000000000000002))
@@ -790,6 +791,7 @@ def multiply(
 
     Examples
     --------
+    >>> import pandas as pd
     >>> sizes = pd.Series(["1.5", "2"], dtype="amount")
     >>> lab.amounts.multiply(sizes, lab.amounts.Amount("0.1")).tolist()
     [Amount('0.15'), Amount('0.2')]

@@ -685,6 +685,7 @@ class Archive:
         --------
         >>> import tempfile
         >>> from pathlib import Path
+        >>> import pandas as pd
         >>> folder = Path(tempfile.mkdtemp(), "exported")
         >>> archive.export(folder)
         700

@@ -55,11 +55,9 @@ def pool_balance(
 
     Examples
     --------
-    >>> folder = getfixture("tmp_path")
-    >>> store = lab.rollup.Store(folder / "blocks")
-    >>> report = store.sync(to_block=11_153_000)
-    Embedded chain: synthetic world, seed 1. Nothing here is real market data.
-    >>> lab.figures.pool_balance(store.blocks().balances(1, store.tokens()))
+    >>> sample = lab.connect(blocks="sample").store
+    Sample blocks: ...
+    >>> lab.figures.pool_balance(sample.blocks().balances(108, sample.tokens()))
     <Figure size 900x420 with 1 Axes>
     """
     caller = "lab.figures.pool_balance"

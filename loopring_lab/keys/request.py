@@ -64,7 +64,7 @@ class Counterfactual:
 
     Examples
     --------
-    >>> Counterfactual("0x8c3d4E1728f77ABCD220323260da4A9306FB6433", "0x" + 20 * "cd", 7).salt
+    >>> lab.keys.Counterfactual("0x8c3d4E1728f77ABCD220323260da4A9306FB6433", "0x" + 20 * "cd", 7).salt
     7
     """
 
@@ -91,7 +91,7 @@ class Counterfactual:
         Examples
         --------
         >>> factory = "0x8c3d4E1728f77ABCD220323260da4A9306FB6433"
-        >>> Counterfactual(factory, "0x1a642f0E3c3aF545E7AcBD38b07251B3990914F1", 1648381750).address()
+        >>> lab.keys.Counterfactual(factory, "0x1a642f0E3c3aF545E7AcBD38b07251B3990914F1", 1648381750).address()
         '0x0B1efBD3d605F0431E7358D1Bb1567F2DA473684'
         """
         # CREATE2: the address is a hash of factory, salt and init code, and the owner is part of the salt.
@@ -116,7 +116,7 @@ class Counterfactual:
 
         Examples
         --------
-        >>> Counterfactual("0x" + 20 * "ab", "0x" + 20 * "cd", 7, "0x" + 32 * "ef").wire()["walletSalt"]
+        >>> lab.keys.Counterfactual("0x" + 20 * "ab", "0x" + 20 * "cd", 7, "0x" + 32 * "ef").wire()["walletSalt"]
         '7'
         """
         return {wire: str(getattr(self, name)) for wire, name in _WIRE_NAMES.items()}

@@ -76,7 +76,7 @@ class AccountUpdate(TypedDict):
 
     Examples
     --------
-    >>> sorted(AccountUpdate.__required_keys__)[:4]
+    >>> sorted(lab.protocol.AccountUpdate.__required_keys__)[:4]
     ['account_id', 'chain_id', 'exchange', 'fee_token_id']
     """
 
@@ -114,7 +114,7 @@ def key_seed(exchange: str, nonce: int | str) -> str:
 
     Examples
     --------
-    >>> key_seed("0x0BABA1Ad5bE3a5C0a66E7ac838a129Bf948f1eA4", 0)[-30:]
+    >>> lab.protocol.key_seed("0x0BABA1Ad5bE3a5C0a66E7ac838a129Bf948f1eA4", 0)[-30:]
     '29Bf948f1eA4 with key nonce: 0'
     """
     parse_bytes("exchange", str(exchange), 20)
@@ -170,10 +170,10 @@ def account_update_typed_data(
 
     Examples
     --------
-    >>> x, y = public_key(7)
+    >>> x, y = lab.protocol.public_key(7)
     >>> update = {"exchange": "0x" + 20 * "ab", "owner": "0x" + 20 * "cd", "chain_id": 1, "account_id": 10083}
     >>> update |= {"x": x, "y": y, "fee_token_id": 0, "max_fee": 10**15, "valid_until": 2**31, "nonce": 1}
-    >>> account_update_typed_data(**update)["message"]["maxFee"]
+    >>> lab.protocol.account_update_typed_data(**update)["message"]["maxFee"]
     '1000000000000000'
     """
     fee_token = parse_uint("feeTokenID", fee_token_id, 16)
@@ -225,10 +225,10 @@ def account_update_digest(**update: Unpack[AccountUpdate]) -> bytes:
     Examples
     --------
     >>> terms = {"account_id": 10083, "fee_token_id": 0, "max_fee": 10**15, "valid_until": 2**31, "nonce": 1}
-    >>> x, y = public_key(9)
+    >>> x, y = lab.protocol.public_key(9)
     >>> parties = {"exchange": "0x" + 20 * "ab", "owner": "0x" + 20 * "cd", "chain_id": 1}
-    >>> update = AccountUpdate(**parties, **terms, x=x, y=y)
-    >>> account_update_digest(**update) == account_update_digest(**update | {"nonce": 2})
+    >>> update = lab.protocol.AccountUpdate(**parties, **terms, x=x, y=y)
+    >>> lab.protocol.account_update_digest(**update) == lab.protocol.account_update_digest(**update | {"nonce": 2})
     False
     """
     return typed_data_digest(account_update_typed_data(**update))
@@ -266,7 +266,7 @@ def x_api_sig(signature: bytes | str, kind: int = KIND_EIP712) -> str:
     Examples
     --------
     >>> signature = bytes([*31 * [0], 1, *31 * [0], 2, 27])
-    >>> x_api_sig(signature)[-8:]
+    >>> lab.protocol.x_api_sig(signature)[-8:]
     '00021b02'
     """
     signature = hide(signature)
@@ -300,7 +300,7 @@ def recover_signer(digest: bytes | str, x_api_sig: bytes | str) -> str:
     >>> from eth_account import Account
     >>> throwaway = Account.from_key(32 * b"7")
     >>> signed = throwaway.unsafe_sign_hash(bytes(32))
-    >>> recover_signer(bytes(32), x_api_sig(signed.signature)) == throwaway.address
+    >>> lab.protocol.recover_signer(bytes(32), lab.protocol.x_api_sig(signed.signature)) == throwaway.address
     True
     """
     from eth_keys.datatypes import Signature
@@ -351,8 +351,8 @@ def wallet_address(
 
     Examples
     --------
-    >>> factory, init_code_hash = next(iter(FACTORY_INIT_CODE_HASHES.items()))
-    >>> wallet_address(factory, "0x" + 20 * "11", 0, init_code_hash)
+    >>> factory, init_code_hash = next(iter(lab.protocol.FACTORY_INIT_CODE_HASHES.items()))
+    >>> lab.protocol.wallet_address(factory, "0x" + 20 * "11", 0, init_code_hash)
     '0x5DffEfE6a3985Efe25b98C5921812e9875F94ed1'
     """
     from eth_utils.address import to_checksum_address

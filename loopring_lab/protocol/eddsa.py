@@ -53,7 +53,7 @@ class L2Key:
 
     Examples
     --------
-    >>> l2_key(bytes(65)).secret
+    >>> lab.protocol.l2_key(bytes(65)).secret
     <hidden>
     """
 
@@ -103,7 +103,7 @@ def l2_key(signature: bytes | str) -> L2Key:
 
     Examples
     --------
-    >>> l2_key(bytes(64) + b"\x1b")
+    >>> lab.protocol.l2_key(bytes(64) + b"\x1b")
     L2Key(secret=<hidden>, x=0x..., y=0x...)
     """
     signature = hide(signature)
@@ -145,8 +145,8 @@ def recover_l2_key(signature: bytes | str, x: int | str, y: int | str) -> L2Key 
 
     Examples
     --------
-    >>> key = l2_key(bytes(64) + b"\x01")
-    >>> recover_l2_key(bytes(64) + b"\x1c", key.x, key.y).v
+    >>> key = lab.protocol.l2_key(bytes(64) + b"\x01")
+    >>> lab.protocol.recover_l2_key(bytes(64) + b"\x1c", key.x, key.y).v
     '0 or 1'
     """
     signature = hide(signature)
@@ -186,7 +186,7 @@ def public_key(secret: int | str) -> tuple[int, int]:
 
     Examples
     --------
-    >>> x, y = public_key(1)  # the generator
+    >>> x, y = lab.protocol.public_key(1)  # the generator
     >>> hex(x)[:8]
     '0x2491ab'
     """
@@ -214,7 +214,7 @@ def check_public_key(x: int | str, y: int | str) -> tuple[int, int]:
 
     Examples
     --------
-    >>> check_public_key("0x0", "0x1")
+    >>> lab.protocol.check_public_key("0x0", "0x1")
     Traceback (most recent call last):
     loopring_lab.errors.ProtocolError: publicKey: not on the curve, or of low order. ...
     """
@@ -245,7 +245,7 @@ def pack_public_key(x: int | str, y: int | str) -> int:
 
     Examples
     --------
-    >>> pack_public_key(1, 5), pack_public_key(curve.P - 1, 5) == 5 + 2**255
+    >>> lab.protocol.pack_public_key(1, 5), lab.protocol.pack_public_key(2**253, 5) == 5 + 2**255
     (5, True)
     """
     is_larger = parse_coordinate("publicKey.x", x) > (curve.P - 1) // 2
@@ -275,8 +275,8 @@ def unpack_public_key(packed: int | str | bytes) -> tuple[int, int]:
 
     Examples
     --------
-    >>> key = public_key(7)
-    >>> unpack_public_key(pack_public_key(*key)) == key
+    >>> key = lab.protocol.public_key(7)
+    >>> lab.protocol.unpack_public_key(lab.protocol.pack_public_key(*key)) == key
     True
     """
     number = parse_packed("publicKey", packed)
@@ -319,7 +319,7 @@ def request_message(
 
     Examples
     --------
-    >>> request_message("GET", "https://relayer.example/api/v3/apiKey", {"accountId": 10001})
+    >>> lab.protocol.request_message("GET", "https://relayer.example/api/v3/apiKey", {"accountId": 10001})
     'GET&https%3A%2F%2Frelayer.example%2Fapi%2Fv3%2FapiKey&accountId%3D10001'
     """
     verb = str(method).upper()
@@ -362,7 +362,7 @@ def sign_request(secret: int | str, message: str) -> str:
 
     Examples
     --------
-    >>> verify_request(*public_key(7), "GET&a&b", sign_request(7, "GET&a&b"))
+    >>> lab.protocol.verify_request(*lab.protocol.public_key(7), "GET&a&b", lab.protocol.sign_request(7, "GET&a&b"))
     True
     """
     secret = hide(secret)
@@ -389,7 +389,7 @@ def verify_request(x: int | str, y: int | str, message: str, signature: str) -> 
 
     Examples
     --------
-    >>> verify_request(*public_key(7), "GET&a&c", sign_request(7, "GET&a&b"))
+    >>> lab.protocol.verify_request(*lab.protocol.public_key(7), "GET&a&c", lab.protocol.sign_request(7, "GET&a&b"))
     False
     """
     try:

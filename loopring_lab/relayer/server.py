@@ -63,7 +63,7 @@ class Relayer:
 
     Examples
     --------
-    >>> with Relayer(World(size=0.01)) as relayer:
+    >>> with lab.relayer.Relayer(lab.relayer.World(size=0.01)) as relayer:
     ...     relayer.source, relayer.base_url.startswith("http://127.0.0.1:")
     ('synthetic world, seed 1, size 0.01', True)
     """

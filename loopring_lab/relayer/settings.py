@@ -95,8 +95,8 @@ class Settings:
 
     Examples
     --------
-    >>> Settings(row_length=13, faults={"429": 0.02}).rate_limit
-    >>> Settings(row_length=16)
+    >>> lab.relayer.Settings(row_length=13, faults={"429": 0.02}).rate_limit
+    >>> lab.relayer.Settings(row_length=16)
     Traceback (most recent call last):
     ...
     loopring_lab.errors.LabError: Setting row_length: Input should be less than or equal to 14, got 16. ...
@@ -204,7 +204,7 @@ class Settings:
 
         Examples
         --------
-        >>> Settings.from_text(["row_length=13", "faults=429:0.02"]).faults["429"]
+        >>> lab.relayer.Settings.from_text(["row_length=13", "faults=429:0.02"]).faults["429"]
         0.02
         """
         values: dict[str, Any] = {}

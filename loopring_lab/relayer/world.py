@@ -97,10 +97,10 @@ class World:
 
     Examples
     --------
-    >>> world = World(seed=1, size=0.01)
+    >>> world = lab.relayer.World(seed=1, size=0.01)
     >>> world.name, len(world.accounts)
     ('synthetic world, seed 1, size 0.01', 64)
-    >>> World(size=0.01, switched=("2022-07-01", "book")).name
+    >>> lab.relayer.World(size=0.01, switched=("2022-07-01", "book")).name
     'synthetic world, seed 1, size 0.01, from 2022-07-01 cheaper book'
     """
 
@@ -317,7 +317,7 @@ class World:
 
         Examples
         --------
-        >>> world = World(seed=1, size=0.01)
+        >>> world = lab.relayer.World(seed=1, size=0.01)
         >>> times, prices = world.outside_prices("ETH-USDC", 1_650_000_000_000, 1_650_000_600_000)
         >>> len(times), all(prices > 0)
         (11, True)

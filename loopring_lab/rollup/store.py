@@ -476,6 +476,7 @@ class Store:
         Sample blocks: ...
         >>> sample.export(folder / "ledger.csv", account_id=99583)
         2
+        >>> import pandas as pd
         >>> found = pd.read_csv(folder / "ledger.csv")
         >>> found[["Sent Amount", "Received Amount", "Label", "Description"]]
            Sent Amount  Received Amount Label            Description

@@ -133,14 +133,14 @@ def connect(
 
     Examples
     --------
-    >>> client = connect()
+    >>> client = lab.connect()
     Embedded relayer: synthetic world, seed 1. Nothing here is real market data.
     >>> client.tokens().loc["USDC", "decimals"]
     6
-    >>> len(connect(blocks="demo").trades())
+    >>> len(lab.connect(blocks="demo").trades())
     Demo blocks: synthetic world, seed 1. Nothing here is real market data.
     9386
-    >>> len(connect(blocks="sample").trades())
+    >>> len(lab.connect(blocks="sample").trades())
     Sample blocks: one real block of Loopring Exchange v3.6, Ethereum transaction 0x71cf46...
     366
     """

@@ -95,7 +95,7 @@ def tokens(answer: Answer) -> pd.DataFrame:
     Examples
     --------
     >>> answer = '[{"tokenId": 0, "symbol": "ETH", "decimals": 18, "orderAmounts": {"dust": "200000000"}}]'
-    >>> print(tokens(answer).loc["ETH", "order_amounts_dust"])
+    >>> print(lab.tables.tokens(answer).loc["ETH", "order_amounts_dust"])
     2.00000000E-10
     """
     records = _records(answer, "tokens")
@@ -151,7 +151,7 @@ def markets(answer: Answer, tokens: pd.DataFrame | None = None) -> pd.DataFrame:
     Examples
     --------
     >>> answer = '{"markets": [{"market": "LRC-ETH", "baseTokenId": 1, "quoteTokenId": 0, "status": 3}]}'
-    >>> markets(answer)[["base", "quote", "amm_open", "orderbook_open"]].loc["LRC-ETH"].map(str).tolist()
+    >>> lab.tables.markets(answer)[["base", "quote", "amm_open", "orderbook_open"]].loc["LRC-ETH"].map(str).tolist()
     ['LRC', 'ETH', 'True', 'True']
     """
     records = _records(answer, "markets")

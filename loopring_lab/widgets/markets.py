@@ -77,7 +77,7 @@ class Finding(NamedTuple):
 
     Examples
     --------
-    >>> Finding("fits", "0.5 ETH is within the relayer's limits.").kind
+    >>> lab.widgets.Finding("fits", "0.5 ETH is within the relayer's limits.").kind
     'fits'
     """
 

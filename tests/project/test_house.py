@@ -1,5 +1,8 @@
 """The rules of the code base: import directions, docstrings, import time, documentation pages."""
 
+import ast
+import builtins
+import doctest
 import inspect
 import json
 import re
@@ -119,6 +122,28 @@ def test_whatever_is_in_reach_is_documented_and_shows_an_example():
     assert {"connect", "Client.trades", "keys.KeyUpdate.attach"} <= set(names)
     docstrings = {name: inspect.getdoc(one) or "" for name, one in names.items()}
     assert [name for name, text in docstrings.items() if ">>> " not in text] == []
+
+
+# What docs/reference.md says that examples start from.
+GIVEN = {"lab", "client", "archive", "store", "folder"}
+
+
+def test_an_example_can_be_pasted_where_lab_was_imported():
+    """As Shift+Tab shows it, without the names of the module that it stands in."""
+    for name, one in reached().items():
+        examples = doctest.DocTestParser().get_examples(inspect.getdoc(one) or "")
+        tree = ast.parse("".join(example.source for example in examples))
+        names = [node for node in ast.walk(tree) if isinstance(node, ast.Name)]
+        loaded = {node.id for node in names if isinstance(node.ctx, ast.Load)}
+        made = {node.id for node in names if isinstance(node.ctx, ast.Store)}
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Import | ast.ImportFrom):
+                made |= {imported.asname or imported.name for imported in node.names}
+            if isinstance(node, ast.ExceptHandler | ast.FunctionDef):
+                made.add(str(node.name))
+            if isinstance(node, ast.arg):
+                made.add(node.arg)
+        assert loaded - made - GIVEN - set(dir(builtins)) == set(), name
 
 
 def test_importing_the_package_loads_nothing_slow_and_touches_no_logger_of_others():
