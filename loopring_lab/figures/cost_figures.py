@@ -95,8 +95,8 @@ def price_gaps(
     -------
     matplotlib.figure.Figure
         Histograms of ``worse_bps`` of `fills.price_gap`, one upwards and one downwards, each in percent of
-        its matched fills, with the value-weighted mean and its 95 % interval, which fewer than 8 accounts
-        do not have. Outliers beyond three interquartile ranges are not drawn; the note under the title
+        its matched fills, with the value-weighted mean and its 95 % interval, which two to seven
+        accounts do not have. Outliers beyond three interquartile ranges are not drawn; the note under the title
         counts them.
 
     Raises

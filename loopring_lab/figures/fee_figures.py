@@ -272,9 +272,9 @@ def fees_by_token(
     trades : frame of pandas, pyarrow, Polars, DuckDB or Spark, or an Archive
         From `Client.trades` or `Archive.scan`.
     token : str, optional
-        A token to value fees in, by the last trade before each fill, as `fees.in_token` does.
+        A token to value fees in, by the last price before each fill, as `fees.in_token` does.
     prices : frame of any of these engines, optional
-        Trades to take prices from; by default `trades`.
+        Prices or trades to take prices from; by default `trades`.
     ax : matplotlib.axes.Axes, optional
         Where to draw; by default a new figure, 900 pixels wide, whose height follows the tokens.
 
