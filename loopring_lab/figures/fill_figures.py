@@ -184,7 +184,7 @@ def fill_shares(
     points["x"] = periods.middle[points["place"]]
     pool = FILL_TYPES["amm"]
     # Smaller marks stay apart on a line of many.
-    size = 5 if len(every_point) <= MOST_DOTS else 2
+    size = 5 if len(points) <= MOST_DOTS else 2
     with drawing(
         trades,
         ax,

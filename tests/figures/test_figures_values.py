@@ -176,6 +176,15 @@ def test_shares_are_counts_of_each_week(shares, weeks):
     assert shares.axes[0].get_ylim() == (0, 100)
 
 
+def test_few_points_stay_large_among_many_empty_periods(trades):
+    few = trades.tail(40)
+    figure = figures.fill_shares(few, every="1h")
+    assert len(figure.table) < 20
+    assert few["created_at"].max() - few["created_at"].min() > timedelta(hours=200)
+    marks, _ = (line for line in figure.axes[0].lines if line.get_marker() == "o")
+    assert marks.get_markersize() >= 5
+
+
 Z = 1.959963984540054  # 97.5 % of a normal distribution lie below
 
 
