@@ -85,9 +85,12 @@ def all_and_groups(
     return pd.concat(rows, ignore_index=True)
 
 
-def by_names(names: list[str]) -> str:
-    """Return the end of a title: the columns that rows are by, if there are any."""
-    return f", by {', '.join(names)}" if names else ""
+def by_names(names: list[str], groups: int) -> str:
+    """Return the end of a title: the columns that rows are by, if there are any, and how many groups are drawn."""
+    if not names:
+        return ""
+    drawn = f" ({MOST_LINES} of {groups})" if groups > MOST_LINES else ""
+    return f", by {', '.join(names)}{drawn}"
 
 
 def weighted(table: pd.DataFrame, name: str) -> pd.DataFrame:

@@ -20,7 +20,6 @@ from loopring_lab.errors import LabError
 from loopring_lab.figures import axis, style
 from loopring_lab.figures.answers import (
     ESTIMATE,
-    MOST_LINES,
     all_and_groups,
     as_pandas,
     by_names,
@@ -314,9 +313,7 @@ def venue_differences(
     at_once = " (groups: all at once)" if count > 1 else ""
     note = f"line: holds the true difference, 95 % sure{at_once}; hollow: undecided"
     note += f"\n{measured(rows, horizon, caller)}"
-    title = f"AMM pool minus order book, like with like{by_names(names)}"
-    if len(known) > MOST_LINES:
-        title += f" ({MOST_LINES} of {len(known)})"
+    title = f"AMM pool minus order book, like with like{by_names(names, len(known))}"
 
     def say(row: dict[Any, Any]) -> str:
         counts = (

@@ -233,6 +233,9 @@ def test_means_are_said_in_words_and_drawn(trades, balances):
         mean = means[found["group"]]
         assert found["weighted_opportunity_bps"] == pytest.approx(mean, rel=1e-12)
     assert_legible(figure)
+    many = lab.research.figures.routing(trades, balances, by=["market", "side"])
+    assert "by market, side (11 of 12)" in many.axes[0].get_title(loc="left")
+    assert_legible(many)
     alone = lab.research.figures.routing(trades, balances, by=[])
     assert list(alone.table["group"]) == ["all"]
     assert alone.table["quoted"].tolist() == [quoted]

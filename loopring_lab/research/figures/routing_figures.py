@@ -13,7 +13,7 @@ from loopring_lab.engine.frames import to_pandas
 from loopring_lab.engine.groups import several
 from loopring_lab.errors import LabError
 from loopring_lab.figures import style
-from loopring_lab.figures.answers import MOST_LINES, all_and_groups, by_names, weighted
+from loopring_lab.figures.answers import all_and_groups, by_names, weighted
 from loopring_lab.figures.marks import Figure, keep
 from loopring_lab.figures.style import drawing
 from loopring_lab.figures.words import format_count, format_estimate
@@ -94,9 +94,7 @@ def routing(
     )
     note = f"{quoted} on the book have a quote; value-weighted mean with 95 % interval"
     note += f"\nhollow: may be 0; fees: {pool_fee_bps:g} bps to the pool, {taker_fee_bps:g} bps to the exchange"
-    if len(known) > MOST_LINES:
-        note += f"; the {MOST_LINES} groups of {len(known)} with most orders"
-    title = f"Orders on the book against the pool's quote{by_names(names)}"
+    title = f"Orders on the book against the pool's quote{by_names(names, len(known))}"
     estimates = weighted(shown, "opportunity_bps")
     estimates["verdict"] = "undecided"
     estimates.loc[estimates["low"] > 0, "verdict"] = "pool"
