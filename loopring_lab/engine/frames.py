@@ -97,8 +97,8 @@ def exact(column: pa.ChunkedArray, name: str, caller: str) -> pa.ChunkedArray:
 def not_exact(name: str, kind: Any, caller: str) -> AmountError:
     """Build the error for amounts that are floats or something else that is not exact."""
     return AmountError(
-        f"{caller}: {name} is {kind}, not an exact amount. Use decimals, as client.trades and "
-        "lab.engine.portable return."
+        f"{caller}: {name} is {kind}, not an exact amount. Use decimals, as client.trades, "
+        "lab.tables.read_csv and lab.engine.portable return."
     )
 
 

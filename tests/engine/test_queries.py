@@ -1,6 +1,7 @@
 """Questions as queries: what users name is quoted, what is logged can be run, what does not fit raises."""
 
 import functools
+import io
 import logging
 import re
 from collections.abc import Callable
@@ -217,6 +218,9 @@ def test_amounts_that_are_floats_are_refused():
     for kind in ("pandas", "pyarrow"):
         with pytest.raises(AmountError, match="size is double, not an exact amount"):
             lab.fees.summary(on(kind, lab.to_float(trades())))
+    saved = io.StringIO(trades().to_csv())
+    with pytest.raises(AmountError, match=r"Use decimals, as .*lab\.tables\.read_csv"):
+        lab.fees.summary(pd.read_csv(saved))
     relation = on("duckdb", trades()).project("* REPLACE (CAST(fee AS DOUBLE) AS fee)")
     with pytest.raises(AmountError, match="fee is DOUBLE, not an exact amount"):
         lab.fees.summary(relation)
