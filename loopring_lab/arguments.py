@@ -283,6 +283,7 @@ def filter_trades(
         if given:
             note += f" of {', '.join(given)}"
         if len(frame):
-            note += f" in the time asked for, {len(frame):,} outside it"
+            # How many is not known: a relayer's pages are read up to that time only.
+            note += " in the time asked for, but some outside it"
         selected.attrs["notes"] = [f"{note}."]
     return selected

@@ -409,7 +409,12 @@ def test_no_trades_are_said_to_be_none(client):
     assert said in str(lab.show(empty))
     late = client.trades(94680, until="2021-01-01")
     assert late.attrs["notes"] == [
-        "There are no trades of account_id=94680 in the time asked for, 40 outside it."
+        "There are no trades of account_id=94680 in the time asked for, but some outside it."
+    ]
+    # Of 320 trades only the newest pages are read.
+    later = client.trades(94669, since="2023-06-01")
+    assert later.attrs["notes"] == [
+        "There are no trades of account_id=94669 in the time asked for, but some outside it."
     ]
     assert client.trades(94680, since="2022-03-01", until="2022-03-01").empty
     assert "notes" not in client.trades(94680).attrs
