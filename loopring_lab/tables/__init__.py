@@ -191,8 +191,11 @@ def join_frames(
     if limit:
         joined = joined.tail(limit)
     joined.attrs = dict(frames[0].attrs)
-    notes = [note for one in frames for note in one.attrs.get("notes", [])]
-    joined.attrs["notes"] = list(dict.fromkeys(notes))
+    empty = sum(one.empty for one in frames)
+    # One line, as there may be hundreds.
+    if empty:
+        note = f"Accounts without such trades: {empty:,} of {len(frames):,}."
+        joined.attrs["notes"] = [note]
     return joined.reset_index(drop=True)
 
 

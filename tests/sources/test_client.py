@@ -416,5 +416,8 @@ def test_no_trades_are_said_to_be_none(client):
     assert later.attrs["notes"] == [
         "There are no trades of account_id=94669 in the time asked for, but some outside it."
     ]
+    several = client.trades([94680, 10083, 94669], since="2022-12-31")
+    assert set(several["account_id"]) == {10083}
+    assert several.attrs["notes"] == ["Accounts without such trades: 2 of 3."]
     assert client.trades(94680, since="2022-03-01", until="2022-03-01").empty
     assert "notes" not in client.trades(94680).attrs
