@@ -71,7 +71,7 @@ def _rates(table: pd.DataFrame) -> str:
     keys = [key for key in columns[: columns.index("fills")] if key not in OF_RATES]
     return (
         f"Fees paid in {row['fee_token']}{_group(row, keys)} ({row['fills']:,} of {table['fills'].sum():,} fills): "
-        f"{row['bps']:.2f} bps by amount, {row['median_bps']:.2f} bps for the median fill."
+        f"{row['bps']:,.2f} bps by amount, {row['median_bps']:,.2f} bps for the median fill."
     )
 
 

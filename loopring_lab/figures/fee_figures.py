@@ -473,7 +473,7 @@ def _by_count(trades: Any) -> ByToken:
     table = as_pandas(fees.summary(trades))
     shown = _largest(table.assign(length=table["fills"]))
     shown["label"] = shown["length"].map("{:,.0f}".format)
-    shown["rate in bps"] = _texts(shown["bps"], "{:.2f}")
+    shown["rate in bps"] = _texts(shown["bps"], "{:,.2f}")
     shown["without fee"] = _texts(shown["zero_fee_share"] * 100, "{:.0f} %")
     count = table["fills"].sum()
     note = fill_count(count, count)

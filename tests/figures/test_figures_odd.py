@@ -348,3 +348,10 @@ def test_a_day_without_a_midnight_is_drawn():
     )
     shares = stacks(figure).values()
     assert sum(map(sum, shares)) == 2 * 100
+
+
+def test_a_rate_in_thousands_is_grouped_like_every_other_number():
+    odd = lab.connect().trades(70002, market="WBTC-USDT")
+    assert "6,401.99" in words(lab.figures.fees_by_token(odd))
+    said = lab.fees.describe(lab.fees.summary(odd))
+    assert "6,401.99 bps by amount" in said
