@@ -6,8 +6,10 @@ from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import pandas as pd
+from pandas.api.types import is_datetime64_any_dtype
 
 from loopring_lab.engine.ask import given
+from loopring_lab.engine.values import no_moment
 from loopring_lab.errors import LabError
 from loopring_lab.sources.client import Client
 from loopring_lab.sources.trade_source import is_trade_source
@@ -114,6 +116,10 @@ class Explorer(WidgetState):
             )
         else:
             given(source, widget).check(NEEDED_COLUMNS)
+            times = source["created_at"]
+            # Those of a CSV file are texts, unless lab.tables.read_csv reads it.
+            if not (is_datetime64_any_dtype(times) and times.dt.tz):
+                raise no_moment("created_at", times.dtype, widget)
             # If account= were taken in silence, it would look like a filter.
             if "account" in choices:
                 raise LabError(

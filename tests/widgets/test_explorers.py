@@ -1,6 +1,7 @@
 """The explorers of trades: choices, what is on the page, and the code of it."""
 
 import datetime as dt
+import io
 import subprocess
 import sys
 import threading
@@ -333,6 +334,15 @@ def test_a_frame_that_lacks_columns_of_trades_is_refused_by_their_names(trades):
     for name in ("market", "quote", "side", "role"):
         with pytest.raises(LabError, match=f"FillExplorer: .* no column '{name}'"):
             FillExplorer(trades.drop(columns=name))
+
+
+def test_times_that_are_texts_or_lack_a_zone_are_refused(trades):
+    saved = io.StringIO(trades.to_csv())
+    with pytest.raises(LabError, match="FeeExplorer: created_at is str, not a time"):
+        FeeExplorer(pd.read_csv(saved))
+    local = trades.assign(created_at=trades["created_at"].dt.tz_localize(None))
+    with pytest.raises(LabError, match="FillExplorer: .* not a time with a time zone"):
+        FillExplorer(local)
 
 
 @pytest.mark.parametrize("by", [5, 0, "sides", ["side", 5]])
