@@ -281,7 +281,7 @@ class Recording:
         if account not in self.accounts:
             some = ", ".join(map(str, self.accounts[:3]))
             raise LabError(
-                f"account {account} is not in this recording. There are {len(self.accounts)} in it, such as "
+                f"account {account} is not in this recording. It has {len(self.accounts)}, such as "
                 f"{some}: client.accounts lists them."
             )
         return account

@@ -355,7 +355,7 @@ class Selection:
         if self.choices.role not in (None, UNKNOWN):
             left_out = self._cached("roles", self._count_roles).get(UNKNOWN)
             if left_out:
-                counts += f"; {left_out:,} of unknown role are left out"
+                counts += f"; without {left_out:,} of unknown role"
         return f"{self.spec.label}, {counts}"
 
     @property

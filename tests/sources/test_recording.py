@@ -88,7 +88,7 @@ def test_filters_select_what_they_say(folder):
     [
         (
             {"account_id": 9},
-            f"not in this recording. There are 1 in it.* {ACCOUNT}: cl",
+            f"not in this recording. It has 1, such as {ACCOUNT}: cl",
         ),
         ({"account_id": ACCOUNT, "market": "ETH-LRC"}, "Did you mean 'LRC-ETH'"),
         ({}, "Give account_id= or order_hash="),

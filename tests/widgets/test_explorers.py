@@ -168,7 +168,7 @@ def test_unknown_roles_are_named_and_found_where_they_follow(trades):
     assert 100 < len(takers) < len(trades)
     assert_frame_equal(explorer.table, lab.fees.summary(takers, by=["market"]))
     counts = f"{len(takers):,} of {len(trades):,} trades: role taker"
-    assert f"{counts}; {len(unknown):,} of unknown role are left out" in page.text
+    assert f"{counts}; without {len(unknown):,} of unknown role" in page.text
     explorer.role = "unknown"
     assert explorer.chosen["trade_id"].tolist() == unknown["trade_id"].tolist()
     shows_its_code(page, trades=early)
