@@ -78,6 +78,11 @@ class AmountType(pa.ExtensionType):  # type: ignore[misc]
     def __arrow_ext_deserialize__(
         cls, storage_type: Any, serialized: Any
     ) -> AmountType:
+        # Arrow takes the bytes of a column for those of the type returned, whatever a file says that they are.
+        if storage_type != AMOUNT_TYPE:
+            raise AmountError(
+                f"A column is marked as amounts, but holds {storage_type}, not {AMOUNT_TYPE}. Get the file again."
+            )
         return cls()
 
     def to_pandas_dtype(self) -> AmountDtype:

@@ -1,5 +1,6 @@
 """Amounts in other libraries: numbers to those that compute or draw, plain decimals or numbers in files."""
 
+import re
 import subprocess
 import sys
 
@@ -10,6 +11,7 @@ import pytest
 from support.amount_trades import AMOUNTS, trades
 
 from loopring_lab.amounts.dtype import AmountArray
+from loopring_lab.errors import AmountError
 
 PLAIN = pa.decimal128(38, 18)
 
@@ -31,6 +33,23 @@ def test_files_keep_amounts(frame, kind, tmp_path):
     found = getattr(pd, f"read_{kind}")(path)
     assert (found.dtypes[AMOUNTS] == "amount").all()
     pd.testing.assert_frame_equal(found, frame)
+
+
+@pytest.mark.parametrize("kind", [pa.decimal128(38, 2), pa.int64(), pa.string()])
+def test_a_mark_on_other_values_makes_no_amounts_of_them(frame, kind, tmp_path):
+    # The mark as files have it: names and bytes beside a field of any type.
+    known = pa.Table.from_pandas(frame[["fee"]]).schema.field("fee").type
+    mark = {
+        "ARROW:extension:name": known.extension_name,
+        "ARROW:extension:metadata": "",
+    }
+    column = pa.array(["1", "3"]).cast(kind)
+    fees = pa.table([column], pa.schema([pa.field("fee", kind, metadata=mark)]))
+    path = tmp_path / "theirs.feather"
+    with pa.ipc.new_file(path, fees.schema) as file:
+        file.write_table(fees)
+    with pytest.raises(AmountError, match=f"but holds {re.escape(str(kind))}, not"):
+        pd.read_feather(path)
 
 
 def test_parquet_holds_decimals_for_others(frame, tmp_path):
