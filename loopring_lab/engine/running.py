@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from loopring_lab.amounts.arithmetic import AMOUNT_TYPE
+from loopring_lab.bounded import shown
 from loopring_lab.engine import frames, hashes, session, slices
 from loopring_lab.engine.groups import (
     ANY_TEXT,
@@ -36,6 +37,20 @@ log = logging.getLogger("loopring_lab.sql")
 ROW = "number of the row"
 # The number of a row in an answer, before it is put in the order of the trades.
 ANSWERED = "number of the row in the answer"
+# What a user's connection may have of its own that gives our queries another meaning.
+OTHER_MEANINGS = (
+    # DuckDB takes a macro before its own function, also before + and count(*),
+    "SELECT function_name FROM system.main.duckdb_functions() WHERE NOT internal INTERSECT "
+    "SELECT function_name FROM system.main.duckdb_functions() WHERE internal UNION ALL "
+    # and a table before a variable.
+    f"SELECT table_name FROM system.information_schema.tables WHERE table_name ILIKE '{GIVEN}%' "
+    f"AND table_name NOT ILIKE '{TRADES}' UNION ALL "
+    # Settings are good as DuckDB comes with them.
+    "SELECT name FROM system.main.duckdb_settings() WHERE name = 'integer_division' AND value <> 'false' "
+    "OR name IN ('python_enable_replacements', 'enable_external_access') AND value <> 'true' "
+    "OR name IN ('default_collation', 'default_order', 'default_null_order') "
+    "AND value NOT IN ('', 'ASC', 'ASCENDING', 'NULLS_LAST')"
+)
 
 
 def run(text: str, caller: str, **inputs: pa.Table) -> pa.Table:
@@ -125,6 +140,22 @@ def ask_relation(
         text = query_text(question, types, row, fits_memory=False)
     found = queried(trades, text, **given)
     return found if question.has_groups else _by_row(question, found, types)
+
+
+def plain(relation: Any, caller: str) -> Any:
+    """Return a relation whose texts are compared as they are, unless queries have another meaning where it is."""
+    for (name,) in relation.query(TRADES, OTHER_MEANINGS).fetchall():
+        raise LabError(
+            f"{caller}: the relation's connection has a function, table or setting {shown(name, 60)} of its own, which "
+            "would change the answer. Drop or reset it, or give relation.to_arrow_table()."
+        )
+    # Columns of a table may have collations, which no type shows.
+    texts = [
+        f"{quoted(name)} COLLATE C AS {quoted(name)}"
+        for name, kind in _types(relation).items()
+        if kind == "VARCHAR"
+    ]
+    return relation.project(f"* REPLACE ({', '.join(texts)})") if texts else relation
 
 
 def registered(prices: Any, tables: Mapping[str, pa.Table]) -> dict[str, Any]:

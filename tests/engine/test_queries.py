@@ -177,6 +177,53 @@ def test_tables_of_a_user_s_own_database_are_never_taken_for_those_of_a_query():
             assert_same(found, expected)
 
 
+@pytest.mark.parametrize(
+    ("statement", "named"),
+    [
+        ("CREATE MACRO replace(a, b, c) AS '5'", "'replace'"),
+        ('CREATE TEMP MACRO "+"(a, b) AS a', r"'\+'"),
+        ("CREATE TABLE Given_Prices AS SELECT 1 AS a", "'Given_Prices'"),
+        ("SET integer_division = true", "'integer_division'"),
+        ("SET default_order = 'DESC'", "'default_order'"),
+        ("SET default_collation = 'NOCASE'", "'default_collation'"),
+        ("SET python_enable_replacements = false", "'python_enable_replacements'"),
+    ],
+)
+def test_a_connection_on_which_queries_mean_something_else_is_refused(statement, named):
+    client = lab.connect()
+    trades = client.trades(10083, limit=50)
+    prices = client.outside_prices(trades)
+    session = duckdb.connect()
+    relation = session.from_arrow(portable(trades))
+    session.execute("CREATE MACRO my_own(a) AS a + 1; CREATE TABLE mine (a INTEGER)")
+    expected = result_rows(lab.fills.all_in_cost(trades, prices))
+    assert_same_rows(
+        result_rows(lab.fills.all_in_cost(relation, prices)),
+        expected,
+    )
+    session.execute(statement)
+    for ask in (lab.fills.size_profile, lambda one: lab.fills.all_in_cost(one, prices)):
+        with pytest.raises(LabError, match=f"{named} of its own.*Drop or reset it"):
+            ask(relation)
+
+
+def test_collations_of_columns_make_no_two_markets_one():
+    trades = lab.connect().trades(10083, limit=200)
+    markets = trades["market"].astype(str)
+    # Names of tokens and markets that differ in nothing but their case are different ones.
+    spelled = markets.where(trades.index % 2 == 0, markets.str.lower())
+    table = portable(trades.assign(market=spelled))
+    session = duckdb.connect()
+    kinds = dict(
+        zip(table.column_names, session.from_arrow(table).types, strict=True)
+    ) | {"market": "VARCHAR COLLATE NOCASE"}
+    columns = ", ".join(f"{name} {kind}" for name, kind in kinds.items())
+    session.execute(f"CREATE TABLE theirs ({columns})")
+    session.from_arrow(table).insert_into("theirs")
+    found = lab.fees.summary(session.table("theirs"), by="market").fetchall()
+    assert {row[0] for row in found} == set(spelled)
+
+
 def test_columns_that_differ_in_capitals_only_are_refused():
     with pytest.raises(LabError, match="'side' and 'Side' differ in capitals only"):
         lab.fees.summary(trades().assign(Side="x"), by="Side")
