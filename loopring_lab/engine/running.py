@@ -37,20 +37,22 @@ log = logging.getLogger("loopring_lab.sql")
 ROW = "number of the row"
 # The number of a row in an answer, before it is put in the order of the trades.
 ANSWERED = "number of the row in the answer"
-# What a user's connection may have of its own that gives our queries another meaning.
-OTHER_MEANINGS = (
-    # DuckDB takes a macro before its own function, also before + and count(*),
-    "SELECT function_name FROM system.main.duckdb_functions() WHERE NOT internal INTERSECT "
-    "SELECT function_name FROM system.main.duckdb_functions() WHERE internal UNION ALL "
-    # and a table before a variable.
-    f"SELECT table_name FROM system.information_schema.tables WHERE table_name ILIKE '{GIVEN}%' "
-    f"AND table_name NOT ILIKE '{TRADES}' UNION ALL "
-    # Settings are good as DuckDB comes with them.
-    "SELECT name FROM system.main.duckdb_settings() WHERE name = 'integer_division' AND value <> 'false' "
-    "OR name IN ('python_enable_replacements', 'enable_external_access') AND value <> 'true' "
-    "OR name IN ('default_collation', 'default_order', 'default_null_order') "
-    "AND value NOT IN ('', 'ASC', 'ASCENDING', 'NULLS_LAST')"
-)
+# What a user's connection may have of its own that gives our queries another meaning. Its lists of functions take
+# DuckDB a hundredth of a second.
+OTHER_MEANINGS = f"""
+-- macros, which DuckDB takes before its own function, also before + and count(*)
+SELECT function_name FROM system.main.duckdb_functions() GROUP BY ALL HAVING count(DISTINCT internal) = 2
+UNION ALL  -- tables, which it takes before variables
+SELECT table_name FROM system.information_schema.tables
+WHERE starts_with(lower(table_name), '{GIVEN}') AND lower(table_name) <> '{TRADES}'
+UNION ALL  -- settings
+SELECT setting FROM (VALUES
+    ('default_order', (SELECT list(n ORDER BY n) FROM (VALUES (2), (NULL), (1)) AS t(n)) = [1, 2, NULL]),
+    ('integer_division', 1 / 2 > 0),
+    ('default_collation', 'a' <> 'A'),
+    ('ieee_floating_point_ops', TRY(isinf(1e0 / 0)))
+) AS settings(setting, is_usual)
+WHERE is_usual IS NOT TRUE"""
 
 
 def run(text: str, caller: str, **inputs: pa.Table) -> pa.Table:
@@ -337,16 +339,17 @@ def _explained(error: Exception, caller: str) -> Exception:
             f"{caller}: no column of such a type is understood ({first_line}). Convert that column to text or to other "
             "numbers."
         )
-    if isinstance(error, (duckdb.InternalException, duckdb.FatalException)):
-        # DuckDB refuses whatever else a database is asked after such an error.
-        session.close()
-        return LabError(
-            f"{caller}: DuckDB failed in a way that it does not foresee ({first_line}). Convert columns of unusual "
-            "types to text, or leave them out."
-        )
     if "different connection" in str(error) or "another connection" in str(error):
         return LabError(
             f"{caller}: trades and prices are relations of two DuckDB connections, which cannot be joined. Open "
             "both on one connection, or pass prices as a pandas frame."
+        )
+    if isinstance(error, (duckdb.InternalException, duckdb.FatalException)):
+        # DuckDB refuses whatever else a database is asked after such an error.
+        session.close()
+    if isinstance(error, duckdb.Error):
+        return LabError(
+            f"{caller}: DuckDB fails at this ({first_line}). Convert columns of unusual types to text, or leave them "
+            "out; of a connection with settings of its own, give relation.to_arrow_table()."
         )
     return error

@@ -186,25 +186,30 @@ def test_tables_of_a_user_s_own_database_are_never_taken_for_those_of_a_query():
         ("SET integer_division = true", "'integer_division'"),
         ("SET default_order = 'DESC'", "'default_order'"),
         ("SET default_collation = 'NOCASE'", "'default_collation'"),
-        ("SET python_enable_replacements = false", "'python_enable_replacements'"),
+        ("SET ieee_floating_point_ops = false", "'ieee_floating_point_ops'"),
     ],
 )
 def test_a_connection_on_which_queries_mean_something_else_is_refused(statement, named):
-    client = lab.connect()
-    trades = client.trades(10083, limit=50)
-    prices = client.outside_prices(trades)
     session = duckdb.connect()
-    relation = session.from_arrow(portable(trades))
+    relation = session.from_arrow(portable(trades()))
     session.execute("CREATE MACRO my_own(a) AS a + 1; CREATE TABLE mine (a INTEGER)")
-    expected = result_rows(lab.fills.all_in_cost(trades, prices))
-    assert_same_rows(
-        result_rows(lab.fills.all_in_cost(relation, prices)),
-        expected,
-    )
+    assert lab.fills.breakdown(relation).sum("share").fetchall() == [(1,)]
     session.execute(statement)
-    for ask in (lab.fills.size_profile, lambda one: lab.fills.all_in_cost(one, prices)):
-        with pytest.raises(LabError, match=f"{named} of its own.*Drop or reset it"):
-            ask(relation)
+    with pytest.raises(LabError, match=f"{named} of its own.*Drop or reset it"):
+        lab.fills.breakdown(relation)
+
+
+@pytest.mark.parametrize(
+    "setting", ["enable_external_access = false", "lock_configuration = true"]
+)
+def test_what_a_connection_does_not_allow_is_an_error_in_words(setting):
+    session = duckdb.connect()
+    relation = session.from_arrow(portable(trades()))
+    session.execute(f"SET {setting}")
+    with pytest.raises(
+        LabError, match=r"breakdown: DuckDB fails .*\.to_arrow_table\(\)"
+    ):
+        lab.fills.breakdown(relation)
 
 
 def test_collations_of_columns_make_no_two_markets_one():

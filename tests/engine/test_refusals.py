@@ -382,7 +382,7 @@ def test_the_next_question_is_answered_after_an_error_inside_of_duckdb(trades):
     table = pa.Table.from_pandas(trades).append_column("desk", twice)
     assert_refused(
         lambda given: lab.fees.summary(given, by="desk"),
-        r"summary: DuckDB failed .*INTERNAL.*Convert columns of unusual types to text",
+        r"summary: DuckDB fails .*INTERNAL.*Convert columns of unusual types to text",
         table,
     )
     assert lab.fees.summary(trades, by=[])["fills"].sum() == 20
