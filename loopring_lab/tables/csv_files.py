@@ -160,17 +160,15 @@ class CsvFile:
                     na_values=[""],
                     encoding="utf-8-sig",
                 )
+            # pandas gives repeated names a number, and leaves spaces. A name of several lines is refused with others.
+            frame = frame.set_axis(self.names, axis="columns")
         except (ValueError, pd.errors.ParserWarning) as error:
             self._refuse_uneven()
             raise self.error("CSV in UTF-8", printable(str(error))) from None
         # pandas fills rows that are too short.
         if frame.iloc[:, -1].isna().any():
             self._refuse_uneven()
-        # pandas gives repeated names a number, and leaves spaces.
-        return frame.set_axis(
-            self.names,
-            axis="columns",
-        )
+        return frame
 
     def _refuse_uneven(self) -> None:
         """Refuse the first row that has more or fewer columns than there are names."""

@@ -184,6 +184,12 @@ def test_seconds_are_read_as_seconds_and_columns_in_any_order(tmp_path):
         ],
         (HEAD.encode() + b"2022-03-31,\xff,1\n", {}, "", "expected CSV in UTF-8"),
         (HEAD.encode("utf-16"), {}, "", "expected CSV in UTF-8, got text in UTF-16"),
+        (
+            HEAD.replace("\n", ',"a\nb",c\n') + LINE.replace("\n", ",1,2\n"),
+            {},
+            ", line 2",
+            "expected 4 columns, got 5",
+        ),
     ],
 )
 def test_a_file_that_is_not_such_a_file_is_refused_by_line_and_column(
