@@ -37,7 +37,7 @@ BUNDLED = "the exchange's own, as this package brings them"
 HINT = "Save it again, or give another file."
 FOLDER_FILES = "tokens.json, markets.json and trades/<accountId>-<amm or dex>.json"
 FOLDER_HINT = f"Fix or replace the recording; it holds {FOLDER_FILES}."
-HISTORY_NAME = re.compile(r"[0-9]{1,10}-(amm|dex)\.json")
+HISTORY_NAME = re.compile(r"(0|[1-9][0-9]{0,9})-(amm|dex)\.json")
 # The account and the fill type of a file's pages, as its name has them.
 HISTORY_FILE = re.compile(r"([0-9]{1,10})-(amm|dex)\.")
 NAME_HINT = "or name the file <accountId>-<amm or dex>.json."
@@ -203,7 +203,8 @@ def read_folder(folder: Path, name: str | None) -> Contents:
         read_text(folder / file, size=MAX_ANSWER, hint=FOLDER_HINT) for file in LISTING
     )
     pages: Pages = {}
-    for file in sorted((folder / "trades").glob("*.json")):
+    # Whatever else is there would be missed without a word; names with a dot are of the system's own.
+    for file in sorted((folder / "trades").glob("[!.]*")):
         if not HISTORY_NAME.fullmatch(file.name):
             got = printable(file.name)
             raise _invalid("trades", "<accountId>-<amm or dex>.json", got)

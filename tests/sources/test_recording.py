@@ -140,6 +140,9 @@ def test_a_fill_under_both_types_is_an_error(folder):
         ("trades/7-amm.json", page([row()], 2), "totalNum: expected the number of rows, 1, got 2"),
         ("trades/7-amm.json", page([row(), row()]), "expected the number of rows, 1, got 2"),
         ("trades/7-pool.json", page([]), "expected <accountId>-<amm or dex>.json, got 7-pool.json"),
+        ("trades/7-amm.json.gz", b"", "expected <accountId>-<amm or dex>.json, got 7-amm.json.gz"),
+        ("trades/7-amm.jsonl", page([]), "expected <accountId>-<amm or dex>.json, got 7-amm.jsonl"),
+        (f"trades/0{ACCOUNT}-amm.json", page([row()]), f"json, got 0{ACCOUNT}-amm.json"),
     ],
 )  # fmt: skip
 def test_a_broken_recording_is_refused_by_file_and_place(
