@@ -133,11 +133,11 @@ def _requested(body: str, where: str, query: str) -> Page | None:
         return None
     page = wire.read_page(answer, where)
     asked = parse_qs(query)
-    [fill_type] = asked.get("fillTypes", [None])[:1]
+    fill_type = ",".join(asked.get("fillTypes", []))
     is_filtered = any(name in asked for name in _FILTERS)
     return page._replace(
         total=None if is_filtered else page.total,
-        account_id=parse_integer(asked.get("accountId", [""])[0]),
+        account_id=parse_integer(",".join(asked.get("accountId", []))),
         fill_type=fill_type if fill_type in FILL_TYPES else None,
     )
 

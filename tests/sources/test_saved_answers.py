@@ -191,6 +191,12 @@ def test_a_har_file_says_whose_trades_it_has_and_of_which_type(folder):
     assert of_folder["rows"].tolist() == report["rows"].tolist()
 
 
+def test_a_request_for_both_fill_types_says_neither():
+    page = {"totalNum": 1, "trades": [SELL]}
+    found = read(har(entry(asked("dex") + "&fillTypes=amm", page)))
+    assert found["fill_type"].isna().tolist() == [True]
+
+
 def test_connect_says_what_a_file_rests_on(folder, capsys):
     file = folder / NAME
     file.write_text(json.dumps({"totalNum": 137, "trades": ROWS}))
