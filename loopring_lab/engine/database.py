@@ -575,7 +575,7 @@ class StoredFile:
         known = self.kind.format
         formats = []
         if any(entry.name == "source" for entry in tables & found):
-            query = "SELECT format FROM held.main.source WHERE kind = ? LIMIT 2"
+            query = "SELECT format FROM held.main.source WHERE kind = ? AND 1 = (SELECT count(*) FROM held.main.source)"
             formats = connection.execute(query, [self.kind.noun]).fetchall()
         if formats == [(known,)] and tables <= found:
             return

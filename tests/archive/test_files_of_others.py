@@ -197,6 +197,17 @@ def test_a_database_without_tables_is_no_empty_archive(
     assert file.read_bytes() == body
 
 
+def test_a_file_of_two_sources_is_not_ours(archive, client, small):
+    change(
+        archive._file.path,
+        "INSERT INTO held.source SELECT * REPLACE ('block store' AS kind) FROM held.source",
+    )
+    with pytest.raises(NotAnArchive, match="not the one of"):
+        archive.trades()
+    with pytest.raises(NotAnArchive, match="not the one of"):
+        archive.sync(client, accounts=small.accounts)
+
+
 @pytest.mark.parametrize("moment", ["infinity", "2022-01-01 00:00:00.000001"])
 def test_times_that_we_do_not_write_are_named(archive, moment):
     change(archive._file.path, f"UPDATE held.rows SET created_at = '{moment}'")
