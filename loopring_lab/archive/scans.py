@@ -64,7 +64,7 @@ class CurrentTrades:
                 f"{self._file.shown}: the archive has changed since. Call archive.scan(...) again."
             )
         with self._file.reading() as connection:
-            yield from connection.sql(self._query).to_arrow_reader(ROWS_AT_ONCE)
+            yield from self._file.batches(connection.sql(self._query), ROWS_AT_ONCE)
 
 
 def scan(file: StoredFile, engine: str, wanted: RowFilter) -> Any:

@@ -381,18 +381,17 @@ class StoredFile:
             for name in sorted(names - {"source"}):
                 condition = conditions.get(name, "TRUE")
                 rows = connection.sql(f"FROM held.main.{name} WHERE {condition}")
-                for batch in self._batches(rows):
+                for batch in self.batches(rows, COPIED_AT_ONCE):
                     new.register("batch", batch)
                     new.execute(f"INSERT INTO held.main.{name} BY NAME FROM batch")
         return whole.path
 
-    def _batches(self, rows: DuckDBPyRelation) -> Iterator[pa.Table]:
+    def batches(self, rows: DuckDBPyRelation, size: int) -> Iterator[pa.RecordBatch]:
         """Yield rows in the order in which they are held; an error is one of this file."""
         with self._translating():
-            reader = rows.to_arrow_reader(COPIED_AT_ONCE)
+            reader = rows.to_arrow_reader(size)
         try:
-            for batch in reader:
-                yield pa.Table.from_batches([batch])
+            yield from reader
         except (OSError, pa.ArrowInvalid) as error:
             raise self.translated(error) from None
 

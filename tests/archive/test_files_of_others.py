@@ -215,6 +215,14 @@ def test_times_that_we_do_not_write_are_named(archive, moment):
         archive.trades()
 
 
+@pytest.mark.parametrize("engine", ["pyarrow", "polars"])
+def test_an_amount_that_we_do_not_write_is_an_error_of_ours_in_a_scan(archive, engine):
+    # The largest number of 128 bits has 39 digits.
+    change(archive._file.path, f"UPDATE held.rows SET size = {2**127 - 1}")
+    with pytest.raises(ArchiveError, match="Could not cast value"):
+        archive.scan(engine)
+
+
 # What lies beside a file
 
 
