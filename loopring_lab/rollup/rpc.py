@@ -318,8 +318,8 @@ def number(value: object, where: str, most: int = MAX_INT64) -> int:
 def octets(value: object, where: str, size: int | None = None) -> bytes:
     """Read bytes, or their text in hex, of a given length if one is given."""
     found = value
-    # Tables of public datasets have the text as bytes, too.
-    if isinstance(value, bytes) and value[:2] == b"0x":
+    # Tables of public datasets have the text as bytes, too; one hash in 65,536 begins with those of 0x itself.
+    if isinstance(value, bytes) and value[:2] == b"0x" and len(value) != size:
         value = value.decode("ascii", "replace")
     if isinstance(value, str):
         try:

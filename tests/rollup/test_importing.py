@@ -117,6 +117,16 @@ def test_tables_and_answers_give_blocks_with_their_transactions(store, tmp_path,
     assert (report.attrs["added"], report.attrs["skipped"]) == (3, 2)
 
 
+def test_a_hash_in_bytes_may_begin_with_those_of_0x(store, tmp_path):
+    digest = b"0x" + bytes(30)
+    row = {"hash": digest, "block_number": 11_000_001, "input": made_call(1)}
+    pq.write_table(pa.Table.from_pylist([row]), tmp_path / "a.parquet")
+    store.import_files(tmp_path / "a.parquet")
+    [raw] = store.blocks().raw
+    # The letters 0 and x are 30 and 78.
+    assert raw.transaction_hash == "0x3078" + 60 * "0"
+
+
 @pytest.mark.parametrize("suffix", [".csv", ".parquet", ".jsonl"])
 def test_columns_of_public_datasets_are_read_beside_others(store, tmp_path, suffix):
     rows = [
