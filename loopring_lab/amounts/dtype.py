@@ -187,6 +187,9 @@ class AmountArray(ExtensionScalarOpsMixin, ExtensionArray):  # type: ignore[misc
     # has none, nor has an array that was written to.
     tokens: pd.Categorical | None = None
     _is_warned = False
+    # An array of another type on the left would compute with floats, and Arrow's find every amount unequal. All have
+    # the priority 1000, and leave the operation to one that has more; an index has 2000.
+    __pandas_priority__ = 1500
 
     def __init__(
         self,
@@ -496,6 +499,9 @@ class AmountArray(ExtensionScalarOpsMixin, ExtensionArray):  # type: ignore[misc
         if isinstance(other, pd.Categorical):
             # Each category is a value: `side.map({"BUY": 1, "SELL": -1})` gives a column of categories.
             other = other.astype(object)
+        if isinstance(other, pd.arrays.TimedeltaArray):
+            # A length of time is weighed as by floats.
+            return operation(self._floats(), other)
         kind = _kind(other)
         if kind is None:
             return NotImplemented

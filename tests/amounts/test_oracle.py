@@ -247,6 +247,40 @@ def test_comparisons_with_arrays_of_floats(drawn, name):
     assert compare(amounts(drawn.any), pd.Series(own)).tolist() == expected
 
 
+# Neighbours of whole numbers that share a float.
+WHOLE = [2, 2**53, 2**53 + 1, -(2**53) - 1, None]
+ON_THE_LEFT = [
+    "Int64",
+    "int64[pyarrow]",
+    pd.ArrowDtype(pa.decimal128(38, 18)),
+    pd.ArrowDtype(pa.decimal256(76, 18)),
+    "category",
+]
+
+
+@pytest.mark.parametrize("kind", ON_THE_LEFT, ids=str)
+@pytest.mark.parametrize("name", [*COMPARISONS, "add", "sub", "mod"])
+def test_columns_of_every_type_on_the_left_are_exact(kind, name):
+    left = pd.Series(WHOLE, dtype="Int64").astype(kind)
+    compute = getattr(operator, name)
+    ours = [2, 2**53 + 1, 2**53 + 1, -(2**53) - 2, 1]
+    found = compute(left, amounts([one * UNIT for one in ours]))
+    pairs = list(zip(WHOLE, ours, strict=True))[:-1]
+    expected = [compute(one, other) for one, other in pairs]
+    if name in COMPARISONS:
+        # What is missing differs, and has no order.
+        assert found.tolist() == [*expected, name == "ne"]
+    else:
+        assert units(found) == [*(one * UNIT for one in expected), None]
+
+
+def test_lengths_of_time_are_weighed_by_amounts():
+    lengths = pd.Series(pd.to_timedelta([1, 2, 3], unit="s"))
+    sizes = amounts([2 * UNIT, UNIT // 2, 0])
+    expected = [pd.Timedelta("2s"), pd.Timedelta("1s"), pd.Timedelta(0)]
+    assert (lengths * sizes).tolist() == (sizes * lengths).tolist() == expected
+
+
 def test_order_and_identity(drawn):
     both = drawn.any + drawn.near
     series = amounts(both)
