@@ -6,11 +6,12 @@ import operator
 from collections.abc import Callable
 from decimal import Decimal, localcontext
 from fractions import Fraction
+from functools import partial
 from typing import Any
 
 import numpy as np
 
-from loopring_lab.amounts.arithmetic import EXACT
+from loopring_lab.amounts.arithmetic import EXACT, OBJECTS
 
 
 def _floor_divide(
@@ -101,7 +102,7 @@ class Amount(Decimal):
         # sqlite3 asks for a value that it can store, and makes a number of it.
         return str(self)
 
-    # NumPy would make arrays of objects of amounts, which few of its functions take.
+    # NumPy would make arrays of objects of amounts, which few of its functions take; beside such an array it may.
     def __array_ufunc__(
         self,
         ufunc: Any,
@@ -109,16 +110,19 @@ class Amount(Decimal):
         *inputs: Any,
         **options: Any,
     ) -> Any:
-        return getattr(ufunc, method)(*map(_float, inputs), **options)
+        return getattr(ufunc, method)(*_for_numpy(inputs), **options)
 
     def __array_function__(
         self, function: Any, types: Any, inputs: Any, options: Any
     ) -> Any:
-        return function(*map(_float, inputs), **options)
+        return function(*_for_numpy(inputs), **options)
 
 
-def _float(value: Any) -> Any:
-    return float(value) if isinstance(value, Amount) else value
+def _for_numpy(values: Any) -> list[Any]:
+    """Return amounts as floats, or beside an array of objects, whose amounts stay exact, as such arrays of one."""
+    has_objects = any(getattr(value, "dtype", None) == OBJECTS for value in values)
+    convert = partial(np.array, dtype=object) if has_objects else float
+    return [convert(value) if isinstance(value, Amount) else value for value in values]
 
 
 def _python_number(value: Any) -> Any:

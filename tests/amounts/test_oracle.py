@@ -281,6 +281,31 @@ def test_lengths_of_time_are_weighed_by_amounts():
     assert (lengths * sizes).tolist() == (sizes * lengths).tolist() == expected
 
 
+def test_columns_of_objects_stay_exact_beside_one_amount():
+    sizes = [2**53 * UNIT + 1, 2 * UNIT, 2**53 * UNIT]
+    # Such a column is what `apply` of a function of rows returns.
+    column = amounts(sizes).to_frame("size").apply(lambda row: row["size"], axis=1)
+    least = column.max() - 1
+    floor = sizes[0] - UNIT
+    found = {
+        "minus": column - least,
+        "from": least - column,
+        "where": column.where(column != 2, least),
+        "clip": column.clip(lower=least),
+        "filled": column.where(column != 2).fillna(least),
+        "replaced": column.replace(column[1], least),
+    }
+    chosen = [sizes[0], floor, sizes[2]]
+    assert {name: units(one.astype("amount")) for name, one in found.items()} == {
+        "minus": [size - floor for size in sizes],
+        "from": [floor - size for size in sizes],
+        "where": chosen,
+        "clip": [max(size, floor) for size in sizes],
+        "filled": chosen,
+        "replaced": chosen,
+    }
+
+
 def test_order_and_identity(drawn):
     both = drawn.any + drawn.near
     series = amounts(both)
