@@ -213,7 +213,7 @@ FROM (SELECT *, round({ALL_BPS} * fee::DOUBLE / greatest(most::DOUBLE, 1)) AS ne
 -- the lowest and the highest tier that fit each fee, the highest below the lowest where none does
 SELECT {kept}, created_at, alike, lowest,
     CASE
-        WHEN beyond + least < slack
+        WHEN beyond < slack - least
             THEN least(lowest + (slack - beyond - 1) // greatest(least, 1), {ALL_BPS})::INTEGER
         WHEN beyond < slack THEN lowest
         ELSE lowest - 1

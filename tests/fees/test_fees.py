@@ -282,6 +282,9 @@ def test_tiers_of_amounts_as_large_as_a_column_holds_are_exact(tier):
     fee = largest * tier // 10_000
     assert certainty(one_fill(largest, fee)) == (tier, "exact")
     assert certainty(one_fill(largest, fee - 1)) == (None, "none")
+    # The next tier would have charged nearly the whole amount, in ten-thousandths, more.
+    above = min(fee, largest * 9_999 // 10_000) + 1
+    assert certainty(one_fill(largest, above)) == (None, "none")
 
 
 def test_without_a_token_list_tiers_are_never_wrong_only_less_certain():
