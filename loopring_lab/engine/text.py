@@ -15,7 +15,14 @@ from loopring_lab.engine.question import (
     Question,
     Streamed,
 )
-from loopring_lab.engine.values import is_text, is_whole, no_moment, not_text, not_whole
+from loopring_lab.engine.values import (
+    is_text,
+    is_whole,
+    no_moment,
+    not_text,
+    not_whole,
+    only_words,
+)
 from loopring_lab.errors import LabError
 
 Types = dict[str, dict[str, str]]
@@ -167,4 +174,5 @@ def _column_sql(name: str, kind: str, wanted: str, caller: str) -> str:
     if name == "fee_bps":
         # Polars and Arrow keep a rate that is not a number; pandas means an unknown one by it.
         return f"nullif({source}::DOUBLE, 'NaN'::DOUBLE)"
-    return source if kind == wanted else f"{source}::{wanted}"
+    found = source if kind == wanted else f"{source}::{wanted}"
+    return only_words(found, name, caller)

@@ -10,10 +10,9 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from loopring_lab.bounded import shown
 from loopring_lab.columns import TRADES
 from loopring_lab.engine.frames import TYPES, exact
-from loopring_lab.engine.groups import WHOLE_NUMBER
+from loopring_lab.engine.groups import WHOLE_NUMBER, literal
 from loopring_lab.engine.hashes import known_hashes
 from loopring_lab.errors import LabError
 
@@ -75,14 +74,6 @@ def _texts(column: pa.ChunkedArray, name: str, caller: str) -> pa.ChunkedArray:
         raise not_text(name, kind, caller)
     if name == "order_hash":
         return known_hashes(column)
-    words = TRADES[name].words if name in TRADES else ()
-    if words:
-        for text in pc.unique(column).to_pylist():
-            if text not in (*words, None):
-                raise LabError(
-                    f"{caller}: {name} has {shown(text, 60)}, which questions would count as nothing. Write it as "
-                    f"{' or '.join(words)}, or null where it is unknown."
-                )
     return column
 
 
@@ -122,6 +113,19 @@ def not_whole(name: str, kind: Any, caller: str) -> LabError:
 def is_text(kind: str) -> bool:
     """Tell whether a column of DuckDB of a type holds texts, or nothing at all."""
     return kind in ("VARCHAR", '"NULL"') or kind.startswith("ENUM")
+
+
+def only_words(source: str, name: str, caller: str) -> str:
+    """Return a column of texts as SQL; a word that its column does not have is an error, null is none."""
+    words = TRADES[name].words if name in TRADES else ()
+    if not words:
+        return source
+    problem = (
+        f"{caller}: {name} has words that questions would count as nothing. Write it as {' or '.join(words)}, or null "
+        "where it is unknown, not as "
+    )
+    wrong = f"error(concat({literal(problem)}, {source}))"
+    return f"CASE WHEN {source} NOT IN {words} THEN {wrong} ELSE {source} END"
 
 
 def not_text(name: str, kind: Any, caller: str) -> LabError:

@@ -73,7 +73,7 @@ def test_a_column_of_nothing_is_unknown_whatever_its_type(trades, engine):
         assert result_rows(lab.fills.orders(empty)) == result_rows(without)
 
 
-@pytest.mark.parametrize("engine", IN_MEMORY)
+@pytest.mark.parametrize("engine", [*IN_MEMORY, "archive", "duckdb"])
 @pytest.mark.parametrize(
     ("name", "good"),
     [("side", "BUY or SELL"), ("fill_type", "amm or dex"), ("role", "maker or taker")],
