@@ -389,10 +389,10 @@ class Relation(Given[Any]):
         self.wanted(asked.question)
         if isinstance(asked.prices, Relation):
             asked.prices.check(asked.question.price_needs)
-            prices = running.plain(asked.prices)
+            prices = running.plain(asked.prices.frame, asked.prices.caller)
         else:
             prices = asked.prices_in_memory
-        trades = running.plain(self)
+        trades = running.plain(self.frame, self.caller)
         return running.ask_relation(asked.question, trades, prices, asked.tables)
 
     def _read(self, names: list[Any]) -> pa.Table:

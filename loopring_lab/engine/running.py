@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from loopring_lab.amounts.arithmetic import AMOUNT_TYPE
-from loopring_lab.bounded import shown
+from loopring_lab.bounded import printable, shown
 from loopring_lab.engine import frames, hashes, session, slices
 from loopring_lab.engine.groups import (
     ANY_TEXT,
@@ -144,12 +144,11 @@ def ask_relation(
     return found if question.has_groups else _by_row(question, found, types)
 
 
-def plain(given: Any) -> Any:
+def plain(relation: Any, caller: str) -> Any:
     """Return a relation whose texts are compared as they are, unless queries have another meaning where it is."""
-    relation = given.frame
     for (name,) in relation.query(TRADES, OTHER_MEANINGS).fetchall():
         raise LabError(
-            f"{given.caller}: the relation's connection has a function, table or setting {shown(name, 60)} of its own, which "
+            f"{caller}: the relation's connection has a function, table or setting {shown(name, 60)} of its own, which "
             "would change the answer. Drop or reset it, or give relation.to_arrow_table()."
         )
     # Columns of a table may have collations, which no type shows.
@@ -325,9 +324,10 @@ def _explained(error: Exception, caller: str) -> Exception:
             f"{caller}: an amount or a sum does not fit 38 digits ({first_line}). Select fewer trades, group "
             "them, or leave out the row with that amount."
         )
-    if isinstance(error, duckdb.InvalidInputException):
-        # Such as a value that the query itself refuses, in our own words.
-        return LabError(first_line.removeprefix("Invalid Input Error: "))
+    _, _, said = first_line.partition("Invalid Input Error: ")
+    if said.startswith(caller):
+        # What a query refuses is in our own words.
+        return LabError(printable(said, 300))
     if isinstance(error, duckdb.OutOfMemoryException):
         return LabError(
             f"{caller}: the question needs more memory than lab.engine.set_memory allows ({first_line}). Allow "
