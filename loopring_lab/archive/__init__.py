@@ -534,7 +534,7 @@ class Archive:
         return holdings.report(self._file, _account_ids(accounts))
 
     def verify(self) -> pd.DataFrame:
-        """Read every block of the file, and compare it with the checksum that it was written with.
+        """Read every block of the file, compare it with its checksum, and look for rows that are stored twice.
 
         Other methods check the blocks that they read.
 

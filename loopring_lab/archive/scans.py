@@ -197,7 +197,7 @@ def _integers(column: pa.ChunkedArray, is_signed: bool) -> pd.Series:
 
 
 def verify(file: StoredFile) -> pd.DataFrame:
-    """Read every block of every table, and list the tables that cannot be read."""
+    """Read every block of every table, and list the tables that cannot be read, and rows that are stored twice."""
     problems = []
     # Opening raises where the file is damaged before any table: no table is at fault then.
     with file.reading():
@@ -205,12 +205,17 @@ def verify(file: StoredFile) -> pd.DataFrame:
     for name in TABLES:
         try:
             with file.reading() as connection:
-                # The result does not matter: DuckDB compares the checksum of every block that it reads.
-                connection.execute(
-                    f"SELECT bit_xor(hash(stored)) FROM held.{name} AS stored"
+                # DuckDB compares the checksum of every block that it reads.
+                [(repeated,)] = connection.execute(
+                    f"SELECT count(*) - count(DISTINCT hash(stored)) FROM held.{name} AS stored"
                 ).fetchall()
         except DamagedArchive as error:
             problems.append((name, str(error), file.advice))
+        else:
+            # Another program may have written to the file: no row of ours is stored twice, and questions count both.
+            if name == "rows" and repeated:
+                problem = f"{repeated:,} rows are stored more than once."
+                problems.append((name, problem, file.advice))
     return pd.DataFrame(problems, columns=["table", "problem", "advice"])
 
 

@@ -223,6 +223,14 @@ def test_an_amount_that_we_do_not_write_is_an_error_of_ours_in_a_scan(archive, e
         archive.scan(engine)
 
 
+def test_rows_that_are_stored_twice_are_found(archive):
+    count = archive.report()["rows"].sum()
+    change(archive._file.path, "INSERT INTO held.rows FROM held.rows")
+    found = archive.verify()
+    assert found["table"].tolist() == ["rows"]
+    assert found["problem"].tolist() == [f"{count:,} rows are stored more than once."]
+
+
 # What lies beside a file
 
 
