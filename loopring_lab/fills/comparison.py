@@ -3,8 +3,9 @@
 1. *Orders* are compared, not fills: a maker's limits decide in how many parts an order is filled. An order's cost is
    the mean of its fills at a venue, weighted by value: the fee, and how much worse the price was than a reference.
    An order filled at both venues is one at each, of the size of the whole.
-2. Orders are alike if they share a *cell*: by default the market, the side, a fifth of the order sizes in the market,
-   and the week. In a cell the *gap* is the pool's mean cost less the book's. Cells with one venue compare nothing.
+2. Orders are alike if they share a *cell*: by default the market, the side, a class of sizes of which one is less than
+   twice another, and the week. In a cell the *gap* is the pool's mean cost less the book's. Cells with one venue
+   compare nothing.
 3. The *difference* is the mean gap, in which a cell weighs ``pool * book / (pool + book)`` of the values at its venues,
    so that cells count most in which both means are sure. It is the coefficient of the pool in a regression of cost on
    venue with an effect for each cell, weighted by value (overlap weights).
@@ -64,16 +65,14 @@ from loopring_lab.fills.prices import (
     worse_sql,
 )
 from loopring_lab.fills.sides import ROLE_COLUMNS, role_steps
-from loopring_lab.fills.sizes import ends_sql, part_sql
 
 MATCH = ("market", "side", "size", "week")
-# Quintiles: finer classes leave few cells with orders of both venues, coarser ones compare small orders with large.
-SIZE_CLASSES = 5
 # Values that orders of a cell may share besides their market, as SQL over orders. Any other name is a column of the
-# trades.
+# trades. Classes of equally many orders would not do: in the class of the largest, some are a thousand times others,
+# so that a venue which has more of these, where they cost more, would look dearer.
 CELLS = {
     "side": "side",
-    "size": "size_class",
+    "size": "floor(log2(size::DOUBLE))::BIGINT",
     "account": f"nullif(account, {NO_ACCOUNT})",
     "hour": f"floor(began / {HOUR}.0)::BIGINT",
     "day": "day",
@@ -163,8 +162,8 @@ def compare_venues(
         Confidence level of the intervals, between 0 and 1. Each holds by itself: for `m` groups at once, give
         ``1 - 0.05 / m`` (Bonferroni), as `figures.venue_differences` does.
     match : str or sequence of str
-        What orders must share to be compared: ``market`` always, and any of ``side``, ``size`` (a quintile of order
-        sizes in the market), ``hour``, ``day``, ``week`` (seven days, counted from 1970) and ``month`` (UTC, of the
+        What orders must share to be compared: ``market`` always, and any of ``side``, ``size`` (of which one is less
+        than twice another), ``hour``, ``day``, ``week`` (seven days, counted from 1970) and ``month`` (UTC, of the
         first fill), ``account``, or another column of `trades`. Unknown values are shared with no other order.
     cluster : {'account', 'day', 'week'}, optional
         What is taken to vary as one. By default each of these that has at least 8 clusters at both venues is tried,
@@ -523,15 +522,12 @@ SELECT {group}, part_set, fill_type,
     count(*) FILTER (WHERE NOT is_taken) AS left_out
 FROM rows
 GROUP BY ALL"""),
-        "ends": ends_sql("orders", ("part_set", "market"), "size", SIZE_CLASSES),
         "celled": Celled(f"""
--- orders with the class of their size, and the number of the cell that they are compared in
+-- orders with the number of the cell that they are compared in
 SELECT *,
     {span} AS span,
-    {part_sql("size", SIZE_CLASSES)} AS size_class,
     CASE WHEN {is_in_cell} THEN (hash({cell}) >> 1)::BIGINT END AS cell
-FROM orders
-LEFT JOIN ends USING (part_set, market)"""),
+FROM orders"""),
         "costed": Streamed(f"""
 -- each cost of these orders, at the venue where they were filled
 SELECT {keys.columns()}, market, cell, account, day, week, fills, distance, taken, left_out,

@@ -19,7 +19,6 @@ from loopring_lab.engine.notes import with_attrs, with_note
 from loopring_lab.engine.question import ORDER_COLUMNS, PLACE, Large, Prices, Question
 from loopring_lab.engine.worth import worth_by_day
 from loopring_lab.errors import LabError
-from loopring_lab.fills.comparison import SIZE_CLASSES
 from loopring_lab.fills.orders import STORAGE_ID
 from loopring_lab.fills.prices import RESERVED
 from loopring_lab.fills.sides import ONCE, ROLE_COLUMNS, role_steps
@@ -32,6 +31,8 @@ BPS = 10_000
 MANTISSA = 2**19 - 1
 # Amounts of frames have 38 digits.
 LARGEST = 10**38
+# Classes of size are quintiles.
+SIZE_CLASSES = 5
 
 RATES = ("before_fees_bps", "opportunity_bps")
 # Columns of answers by group that no key may be called.

@@ -145,7 +145,13 @@ def test_a_column_of_the_trades_can_be_matched(users):
 # Draws of a fixed seed, so that a count of wrong verdicts is the same every time.
 DRAWS = 20
 MOST_WRONG = 4
-FAST = ("10 accounts, one venue each", "split orders", "other months", "same cost")
+FAST = (
+    "10 accounts, one venue each",
+    "split orders",
+    "other months",
+    "same cost",
+    "largest at the pool",
+)
 
 
 @pytest.mark.parametrize("kind", FAST)

@@ -43,15 +43,19 @@ def orders_of(
     ms = (orders["began"] - pd.Timestamp(0, tz="UTC")) // pd.Timedelta("1ms")
     # Sums of parts that are equal differ in the last digit of a float.
     orders["size"] = orders["size"].map(lambda size: float(f"{size:.12g}"))
-    sizes = orders.groupby("market")["size"]
     return orders.assign(
         cost=orders["paid"] / orders["value"],
         pool=(orders["venue"] == "amm").astype(float),
         day=ms // DAY,
         week=ms // (7 * DAY),
         month=orders["began"].dt.strftime("%Y-%m"),
-        size_class=(sizes.rank(method="min") - 1) * 5 // sizes.transform("size"),
+        size_class=doublings(orders["size"]),
     )
+
+
+def doublings(sizes: pd.Series) -> pd.Series:
+    """Return the class of each size, in each of which the sizes double, counted from the smallest amount."""
+    return np.floor(np.log2(sizes * 1e18)).astype(int)
 
 
 def matched(orders: pd.DataFrame, *cell: str) -> pd.DataFrame:

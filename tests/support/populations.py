@@ -207,6 +207,14 @@ def larger_at_the_pool(rng: Rng) -> Orders:
     return orders._replace(size=size, cost=cost)
 
 
+def largest_at_the_pool(rng: Rng) -> Orders:
+    """Sizes have a long tail, whose orders go to the pool, and larger orders cost more at both venues alike."""
+    orders = heavy_tails(rng)
+    logs = np.log(orders.size)
+    is_pool = rng.random(1500) < 1 / (1 + np.exp(1.5 * (logs.mean() - logs)))
+    return orders._replace(is_pool=is_pool, cost=3 * logs + rng.normal(0, 5, 1500))
+
+
 def coming_and_going(rng: Rng) -> Orders:
     """Accounts that differ come for three weeks and go, most with a favourite venue."""
     account = rng.integers(60, size=1800)
@@ -291,6 +299,7 @@ KINDS: dict[str, Callable[[Rng], Orders]] = {
     # These kinds were written before their author had read the method.
     "stale spells": stale_spells,
     "larger at the pool": larger_at_the_pool,
+    "largest at the pool": largest_at_the_pool,
     "coming and going": coming_and_going,
     "costly days": lambda rng: costly_days(rng, 0),
     "costly days, more at the pool, matched by day": lambda rng: costly_days(rng, 0.4),

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 import pyarrow as pa
+from support.comparison import doublings
 
 from loopring_lab import fees, tables
 from loopring_lab.amounts import AmountDtype, to_float
@@ -176,7 +177,7 @@ def true_orders(costs: Iterable[Cost]) -> pd.DataFrame:
             "order": cost.fill.taker_hash,
             "account": cost.fill.taker,
             "ms": cost.fill.time_ms,
-            "size": float(cost.fill.size),
+            "size": cost.fill.size / 10 ** MARKETS[cost.fill.market].base.decimals,
             "dollars": cost.dollars,
             "paid": cost.dollars * cost.bps,
         }
@@ -185,9 +186,9 @@ def true_orders(costs: Iterable[Cost]) -> pd.DataFrame:
     fills["week"] = fills.groupby("order")["ms"].transform("min") // (7 * 86_400_000)
     one = ["market", "side", "week", "venue", "order", "account"]
     orders = fills.groupby(one)[["size", "dollars", "paid"]].sum().reset_index()
-    sizes = orders.groupby("market")["size"]
-    size_class = (sizes.rank(method="min") - 1) * 5 // sizes.transform("size")
-    cells = orders.groupby(["market", "side", "week", size_class]).ngroup()
+    cells = orders.groupby(
+        ["market", "side", "week", doublings(orders["size"])]
+    ).ngroup()
     return orders.assign(
         cell=cells,
         is_matched=orders.groupby(cells)["venue"].transform("nunique") == 2,
