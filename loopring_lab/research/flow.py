@@ -10,10 +10,10 @@ from loopring_lab.arguments import parse_tolerance
 from loopring_lab.engine.ask import ask, ask_table, given
 from loopring_lab.engine.asof import asof_sql
 from loopring_lab.engine.clusters import check_intervals, student_sql
-from loopring_lab.engine.groups import keys_of
+from loopring_lab.engine.groups import HOUR, keys_of
 from loopring_lab.engine.kinds import FrameT, Given, Trades
 from loopring_lab.engine.near import prices_near
-from loopring_lab.engine.question import Question
+from loopring_lab.engine.question import ORDER_COLUMNS, Question
 from loopring_lab.engine.worth import DAY_SQL, worth_by_day
 from loopring_lab.errors import LabError
 from loopring_lab.fills.prices import (
@@ -29,8 +29,10 @@ from loopring_lab.fills.sides import ONCE, ROLE_COLUMNS, role_steps
 
 # The name that sentences have for a venue.
 VENUES = {"amm": "pool", "dex": "book"}
-# Fewer other orders say nothing of how an account trades.
-LEAST_ORDERS = 3
+# Orders of one hour may meet the same error of a price, so an hour is one observation. Fewer others say nothing of how
+# an account trades.
+HOUR_SQL = f"min(ms) // {HOUR}"
+LEAST_HOURS = 3
 # Gains are whole numbers of a millionth of a basis point, whose sums are the same in any order. A gain beyond a hundred
 # times the price says that a price is wrong.
 UNITS = 1_000_000
@@ -53,50 +55,58 @@ FROM found"""
 
 GAINS = f"""
 -- each order is one decision, however many fills it took; those without an outside price do not count
-SELECT {{group}}, account_id, market, order_id,
+SELECT {{group}}, order_id,
+    {HOUR_SQL} AS hour,
     sum((notional::DOUBLE * fill_gain)::HUGEINT)::DOUBLE / sum(notional)::DOUBLE AS mean_gain,
     ({UNITS} * greatest(-{LARGEST_GAIN}, least({LARGEST_GAIN}, mean_gain)))::HUGEINT AS gain
 FROM gained
 WHERE notional > 0 AND isfinite(fill_gain)
-GROUP BY {{group}}, account_id, market, order_id"""
+GROUP BY {{group}}, market, order_id"""
 
 SUMS = """
--- sums of each account in a market
-SELECT {group},
+-- sums of each account and hour in a market
+SELECT {group}, hour,
     count(*) AS orders,
-    sum(gain) AS gain,
-    sum(gain * gain) AS squares
+    sum(gain) AS gain
 FROM gains
-GROUP BY {group}"""
+GROUP BY {group}, hour"""
 
-TOTALS = """
--- those in all markets
-SELECT {group},
-    sum(orders)::BIGINT AS orders,
-    sum(gain)::DOUBLE AS gain,
-    sum(squares)::DOUBLE AS squares
+MEANS = """
+-- the mean gain of its orders in all markets
+SELECT {group}, hour,
+    (sum(gain) // sum(orders))::DOUBLE AS gain
 FROM sums
-GROUP BY {group}"""
+GROUP BY {group}, hour"""
 
 # Steps of the question: what does that say of each row?
 CLASSES = f"""
--- each order of a taker: arbitrage if the mean gain of the account's other orders is shown to be positive
-WITH taken AS (  -- each order of a taker once
-    SELECT DISTINCT account_id, market, order_id
+-- each order of a taker: arbitrage if the mean gain of the account in other hours is shown to be positive
+WITH taken AS (  -- each order of a taker once, with its hour
+    SELECT account_id, market, order_id,
+        {HOUR_SQL} AS hour
     FROM told
     WHERE told_role = 'taker'
+    GROUP BY account_id, market, order_id
 ),
-others AS (  -- number, mean and variance of the gains of the account's other orders
+totals AS (  -- sums of each account
+    SELECT account_id,
+        count(*) AS hours,
+        sum(gain ORDER BY hour) AS gain,
+        sum(gain * gain ORDER BY hour) AS squares
+    FROM hours
+    GROUP BY account_id
+),
+others AS (  -- number, mean and variance of the gains of the account's other hours
     SELECT t.market, t.order_id, t.account_id,
-        orders - if(g.gain IS NULL, 0, 1) AS n,
-        (a.gain - coalesce(g.gain, 0)::DOUBLE) / n AS mean,
-        (squares - coalesce(g.gain * g.gain, 0)::DOUBLE) / n - mean * mean AS variance
+        hours - if(h.gain IS NULL, 0, 1) AS n,
+        (a.gain - coalesce(h.gain, 0)) / n AS mean,
+        (squares - coalesce(h.gain * h.gain, 0)) / n - mean * mean AS variance
     FROM taken AS t
-    LEFT JOIN gains AS g ON t.account_id = g.account_id AND t.market = g.market AND t.order_id = g.order_id
-    LEFT JOIN accounts AS a ON t.account_id = a.account_id
+    LEFT JOIN hours AS h ON t.account_id = h.account_id AND t.hour = h.hour
+    LEFT JOIN totals AS a ON t.account_id = a.account_id
 )
 SELECT market, order_id, account_id,
-    n >= {LEAST_ORDERS} AND mean > ({{student}}) * sqrt(greatest(variance, 0) / (n - 1)) AS is_arbitrage
+    n >= {LEAST_HOURS} AND mean > ({{student}}) * sqrt(greatest(variance, 0) / (n - 1)) AS is_arbitrage
 FROM others"""
 
 ROWS = """
@@ -178,9 +188,10 @@ def with_flow(
     of those who are left favours the venue with the lower fees.
 
     Users gain at times, by chance. Were an order judged by its own gain, the cheap ones would be called arbitrage, and
-    what is left would look expensive at the venue with the noisier prices. So the class of an account at an order comes
-    from its other orders alone, at both venues: ``arbitrage`` if there are at least 3, and the interval of their mean
-    gain (Student's t) lies above 0; else ``user``. Nobody is left out.
+    what is left would look expensive at the venue with the noisier prices. Orders of one hour may meet the same error
+    of a price. So the class of an account at an order comes from its orders of other hours alone, at both venues:
+    ``arbitrage`` if there are at least 3 such hours, and the interval of their mean gain (Student's t) lies above 0;
+    else ``user``. Nobody is left out.
 
     References
     ----------
@@ -218,22 +229,22 @@ def with_flow(
         "found": asof_sql("traded", "last", within=within),
         "gained": GAINED.format(worse=worse_sql("price", "found_price")),
         "gains": GAINS.format(group=group),
+        "sums": SUMS.format(group=group),
+        "answer": MEANS.format(group=group),
     }
     needs = (*ROLE_COLUMNS, "price", "notional")
-    judged = {
-        **steps,
-        "sums": SUMS.format(group=group),
-        "answer": TOTALS.format(group=group),
-    }
     # Accounts trade in several markets, so what they gain is known before any order has a class.
-    accounts = ask_table(
-        question_of_prices(caller, judged, needs, keys), fills, beside, **tables
+    hours = ask_table(
+        question_of_prices(caller, steps, needs, keys), fills, beside, **tables
     )
-    named = accounts.rename_columns(["account_id", *accounts.column_names[1:]])
-    steps["classes"] = CLASSES.format(student=student_sql(intervals, "(n - 1)"))
-    steps["rows"] = ROWS
-    shown = question_of_prices(caller, steps, needs, keys, shown=None)
-    answer = ask(shown, fills, beside, accounts=named, **tables)
+    judged = {
+        **roles,
+        "classes": CLASSES.format(student=student_sql(intervals, "(n - 1)")),
+        "rows": ROWS,
+    }
+    shown = Question(caller, judged, ROLE_COLUMNS, ORDER_COLUMNS, shown=None)
+    named = hours.rename_columns(["account_id", "hour", "gain"])
+    answer = ask(shown, fills, hours=named, **tables)
     if isinstance(answer, pd.DataFrame):
         answer.attrs["flow"] = _shares(given(answer, caller))
     return noted(answer, OUTSIDE_PRICES, fills, beside)

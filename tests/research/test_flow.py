@@ -77,12 +77,15 @@ def test_fills_whose_taker_is_not_there_are_unknown(trades, prices):
     assert set(lab.research.with_flow(makers, prices)["flow"]) == {"unknown"}
 
 
-def test_three_other_orders_are_needed(orders, prices):
-    found = {
-        count: lab.research.with_flow(orders.head(count), prices, intervals=0.5)["flow"]
-        for count in (3, 4)
-    }
-    assert found[3].tolist() == ["user"] * 3
+def test_three_other_hours_are_needed(orders, prices):
+    hours = orders["created_at"].dt.floor("h")
+    found = {}
+    for count in (3, 4):
+        first = hours.isin(hours.unique()[:count])
+        found[count] = lab.research.with_flow(orders[first], prices, intervals=0.5)[
+            "flow"
+        ]
+    assert set(found[3]) == {"user"}
     assert set(found[4]) == {"arbitrage"}
     a_year_before = pd.DataFrame(prices.to_pandas()).assign(
         created_at=lambda frame: frame["created_at"] - pd.Timedelta("365D")
@@ -93,8 +96,9 @@ def test_three_other_orders_are_needed(orders, prices):
 
 
 def test_an_order_has_no_say_in_its_own_class():
-    """An account's class at each order is that of a t test of its other orders, written out."""
+    """An account's class at each order is that of a t test of its other hours, written out."""
     trades, prices = population("no arbitrage", 3)
+    hours = trades["created_at"].dt.floor("h")
     # What these gain: cheap orders of the book in most accounts, so that some are arbitrage at some orders alone.
     sign = trades["side"].map({"BUY": 1, "SELL": -1})
     gain = -10_000 * sign * (trades["price"].astype(float) - 1)
@@ -105,15 +109,29 @@ def test_an_order_has_no_say_in_its_own_class():
     known = lab.research.with_flow(trades, prices)
     expected = pd.Series(index=trades.index, dtype=object)
     for _, mine in gain.groupby(trades["account_id"]):
-        quantile = stats.t.ppf(0.975, len(mine) - 2)
-        for place, row in enumerate(mine.index):
-            others = np.delete(mine.to_numpy(), place)
+        of_hours = mine.groupby(hours[mine.index]).mean()
+        for row in mine.index:
+            others = of_hours.drop(hours[row])
+            quantile = stats.t.ppf(0.975, len(others) - 1)
             error = others.std(ddof=1) / len(others) ** 0.5
             is_above = others.mean() > quantile * error
             expected[row] = "arbitrage" if is_above else "user"
     by_account = expected.groupby(trades["account_id"]).nunique()
     assert (by_account == 2).sum() > 20
     assert known["flow"].tolist() == expected.tolist()
+
+
+def test_orders_of_one_burst_are_not_arbitrage_as_their_prices_have_one_error():
+    """Each account of the pool has all its orders in a minute, half of these at prices 10 bps better than outside."""
+    trades, prices = population("no arbitrage", 3)
+    is_pool = trades["fill_type"] == "amm"
+    first = trades.groupby("account_id")["created_at"].transform("min").dt.floor("min")
+    trades["created_at"] = trades["created_at"].where(~is_pool, first)
+    sign = trades["side"].map({"BUY": 1, "SELL": -1}).astype(int)
+    better = (10 - 20 * (trades["account_id"] % 2)) * is_pool
+    at = 10**8 - sign * better * 10**4
+    trades["price"] = to_units(at.tolist(), 8)
+    assert set(lab.research.with_flow(trades, prices)["flow"]) == {"user"}
 
 
 @pytest.mark.parametrize(
