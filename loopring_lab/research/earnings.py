@@ -15,7 +15,7 @@ from loopring_lab.amounts.display import format_amount, truncate
 from loopring_lab.engine.clusters import LEAST_CLUSTERS, student
 from loopring_lab.engine.groups import UNIT_NAMES, count_and_unit
 from loopring_lab.fills.prices import OWN_TRADES
-from loopring_lab.fills.sentences import LEVEL
+from loopring_lab.fills.sentences import LEVEL, counted
 
 POOL = ["account_id", "market", "base", "quote"]
 # Amounts of periods that add up; what is held untouched is of one period only.
@@ -90,7 +90,7 @@ def totals(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def mean_rate(net: np.ndarray, weights: np.ndarray) -> dict[str, float]:
-    """Return the mean of net returns in basis points of their weights, with its interval.
+    """Return the mean of net returns in basis points of their weights, with its interval and how many it is of.
 
     It is that of `engine.clusters`: the mean is computed again without each period that has a weight.
     """
@@ -99,11 +99,16 @@ def mean_rate(net: np.ndarray, weights: np.ndarray) -> dict[str, float]:
     weights = weights[has_weight]
     count = len(weights)
     total = weights.sum()
-    unknown = {"net_bps": math.nan, "low_bps": math.nan, "high_bps": math.nan}
+    rates = {
+        "counted": count,
+        "net_bps": math.nan,
+        "low_bps": math.nan,
+        "high_bps": math.nan,
+    }
     if not count or not total:
-        return unknown
+        return rates
     mean = net.sum() / total
-    rates = unknown | {"net_bps": 10_000 * mean}
+    rates["net_bps"] = 10_000 * mean
     if count < LEAST_CLUSTERS:
         return rates
     moved = (net.sum() - net) / (total - weights) - mean
@@ -120,7 +125,7 @@ def sentences(table: pd.DataFrame) -> Iterator[str]:
     # Only pandas frames carry what they were asked with.
     period = period_name(table.attrs.get("every"))
     for row in totals(table).to_dict("records"):
-        fills = "1 fill" if row["fills"] == 1 else f"{row['fills']:,} fills"
+        fills = counted(row["fills"], "fill")
         begin = f"{row['market']} (account {row['account_id']}): {fills}"
         if row["known"]:
             yield f"{begin}. {_earned(row)} {_rate(row, period)}{_position(row)}{_limits(row)}"
@@ -160,11 +165,11 @@ def _rate(row: Mapping[Any, Any], period: str) -> str:
 def rate_in_words(row: Mapping[Any, Any], period: str) -> str:
     """Write a mean net return with its interval, and what it rests on."""
     if math.isnan(row["net_bps"]):
-        return "nothing"
+        return "an unknown part"
     interval = "too few for an interval"
     if not math.isnan(row["low_bps"]):
         interval = f"95 % interval {_bps(row['low_bps'])} to {_bps(row['high_bps'])}"
-    each = f"{row['known']:,} {period}{'' if row['known'] == 1 else 's'}"
+    each = counted(row["counted"], period)
     return f"{_bps(row['net_bps'])} bps ({interval}, n = {each})"
 
 

@@ -29,6 +29,7 @@ from support.reserves import (
 from support.worlds import minute_marks, true_price
 
 import loopring_lab as lab
+from loopring_lab.amounts import to_units
 from loopring_lab.errors import LabError
 from loopring_lab.relayer import World
 from loopring_lab.relayer.world import Fill
@@ -458,6 +459,19 @@ def test_words_are_those_of_the_table():
     assert re.search(r"n = \d+ hours\)", figure.axes[0].texts[0].get_text())
     own_trades = "The reference is own trades, which hide much of the loss."
     assert own_trades in lab.research.describe(own)
+
+
+def test_a_day_that_began_with_nothing_held_is_in_no_mean_and_in_no_number_of_days():
+    """A pool earns 1 a day; it is empty when the first of nine days begins, and holds 1,000 from the second on."""
+    rest = days().head(9)
+    held = to_units([0, *[1000] * 8], 0)
+    found = rest.assign(net=to_units([1] * 9, 0), opened=held)
+    said = lab.research.describe(found)
+    assert (
+        "a day brought 10.000 bps (95 % interval 10.000 to 10.000, n = 8 days)" in said
+    )
+    first = lab.research.describe(found.head(1))
+    assert "On average, a day brought an unknown part of the position." in first
 
 
 @pytest.mark.thorough
