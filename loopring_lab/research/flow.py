@@ -50,18 +50,19 @@ GAINED = """
 -- how much better than the outside price each fill was, in basis points, by its price alone at both venues: what the
 -- taker pays the exchange is not known to stop an arbitrageur, and differs from venue to venue
 SELECT *,
-    -({worse}) AS fill_gain
+    -({worse}) AS fill_gain,
+    CASE WHEN notional > 0 AND isfinite(fill_gain) THEN notional END AS weight
 FROM found"""
 
 GAINS = f"""
 -- each order is one decision, however many fills it took; those without an outside price do not count
 SELECT {{group}}, order_id,
     {HOUR_SQL} AS hour,
-    sum((notional::DOUBLE * fill_gain)::HUGEINT)::DOUBLE / sum(notional)::DOUBLE AS mean_gain,
+    sum((weight::DOUBLE * fill_gain)::HUGEINT)::DOUBLE / sum(weight)::DOUBLE AS mean_gain,
     ({UNITS} * greatest(-{LARGEST_GAIN}, least({LARGEST_GAIN}, mean_gain)))::HUGEINT AS gain
 FROM gained
-WHERE notional > 0 AND isfinite(fill_gain)
-GROUP BY {{group}}, market, order_id"""
+GROUP BY {{group}}, market, order_id
+HAVING count(weight) > 0"""
 
 SUMS = """
 -- sums of each account and hour in a market
