@@ -147,16 +147,22 @@ def to_frame(table: pa.Table, listing: ListingSnapshot) -> pd.DataFrame:
     for name, listed in words.items():
         names = pa.array(listed, pa.string())
         codes = pc.index_in(table[name], value_set=names)
+        if codes.null_count > table[name].null_count:
+            raise _not_ours(f"other words in {name} than it knows")
         table = frames.replaced(table, name, codes.fill_null(-1))
     try:
         moments = table["created_at"].cast(frames.TIMESTAMP)
     except pa.ArrowInvalid:
-        raise DamagedArchive(
-            "The archive holds times that are not whole milliseconds, which loopring-lab does not write. Use the file "
-            "that this one was made from, or fill a new one."
-        ) from None
+        raise _not_ours("times that are not whole milliseconds") from None
     table = frames.replaced(table, "created_at", moments.cast(pa.int64()))
     typed = table.combine_chunks()
     if listing.is_of_blocks:
         return tables.assemble(typed, lookup)
     return tables.join_typed([typed], lookup)
+
+
+def _not_ours(values: str) -> DamagedArchive:
+    return DamagedArchive(
+        f"The archive holds {values}, which loopring-lab does not write. Use the file that this one was made from, or "
+        "fill a new one."
+    )

@@ -208,6 +208,13 @@ def test_a_file_of_two_sources_is_not_ours(archive, client, small):
         archive.sync(client, accounts=small.accounts)
 
 
+@pytest.mark.parametrize("name", ["side", "fill_type"])
+def test_words_that_we_do_not_write_are_named(archive, name):
+    change(archive._file.path, f"UPDATE held.rows SET {name} = upper({name}) || '.'")
+    with pytest.raises(DamagedArchive, match=f"other words in {name}"):
+        archive.trades()
+
+
 @pytest.mark.parametrize("moment", ["infinity", "2022-01-01 00:00:00.000001"])
 def test_times_that_we_do_not_write_are_named(archive, moment):
     change(archive._file.path, f"UPDATE held.rows SET created_at = '{moment}'")
