@@ -15,6 +15,10 @@ several levels are about as wide: the widest of three then holds more often than
 A few accounts cannot speak for others: with more than one, but fewer than `LEAST_CLUSTERS`, there is no interval. One
 account speaks for itself, by its days and weeks. Unknown accounts may be one or many: together they are one cluster,
 which speaks for nobody. An estimate that cannot be computed without one of its clusters has no interval either.
+
+Student's t counts clusters, whatever they weigh. Where two or three of many accounts have nearly all of the value, and
+differ as others do, intervals hold less often than they say: 82 to 87 % of 95 % intervals of one mean in draws of such
+accounts, and 8 to 12 % of the verdicts on two venues were wrong. A single large account does no such harm.
 """
 
 from __future__ import annotations

@@ -293,7 +293,8 @@ def all_in_cost(
 
     Intervals are those of a cluster jackknife (CRV3) with Student's t, see `engine.clusters`: the mean is computed
     again without each account, each day or each week. Of fewer than 8 days they hold for these days alone: what all
-    fills of a day have in common, such as few references, does not vary in them.
+    fills of a day have in common, such as few references, does not vary in them. Where two or three of many accounts
+    have nearly all of the value, some 85 % of intervals of 95 % hold.
 
     Trades as a reference carry their own venue's cost, which pulls differences between venues towards 0: then
     the intervals cover sampling only. Prices from outside do not have this bias.
