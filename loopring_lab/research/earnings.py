@@ -7,7 +7,6 @@ from collections.abc import Iterator, Mapping
 from decimal import Decimal
 from typing import Any
 
-import numpy as np
 import pandas as pd
 
 from loopring_lab.amounts import to_float
@@ -51,6 +50,8 @@ LOSSES = {
 GAIN = " (below 0: a gain)"
 # Digits of an amount in a sentence.
 DIGITS = 4
+# The clusters of periods, as lengths: each period by itself, each day and each week, counted from 1970.
+CLUSTERS = ("s", "D", "7D")
 # A net return is put in relation to one of these.
 POSITION = "position"
 VOLUME = "volume"
@@ -64,7 +65,7 @@ def totals(table: pd.DataFrame) -> pd.DataFrame:
     """
     rows = []
     # The position begins with the first period and ends with the last one, however the table is sorted.
-    in_time = table.sort_values("period", kind="stable")
+    in_time = table.sort_values("period", kind="stable", ignore_index=True)
     for pool, own in in_time.groupby(POOL, sort=False, observed=True):
         known = own[own["net"].notna()]
         row = dict(zip(POOL, pool, strict=True))
@@ -82,39 +83,35 @@ def totals(table: pd.DataFrame) -> pd.DataFrame:
         has_position = len(known) > 0 and bool(known["opened"].notna().all())
         row["of"] = POSITION if has_position else VOLUME
         weights = known["opened"] if has_position else known["notional"]
-        row |= mean_rate(
-            to_float(known["net"]).to_numpy(), to_float(weights).to_numpy()
-        )
+        row |= mean_rate(to_float(known["net"]), to_float(weights), known["period"])
         rows.append(row)
     return pd.DataFrame(rows)
 
 
-def mean_rate(net: np.ndarray, weights: np.ndarray) -> dict[str, float]:
+def mean_rate(
+    net: pd.Series, weights: pd.Series, periods: pd.Series
+) -> dict[str, float]:
     """Return the mean of net returns in basis points of their weights, with its interval and how many it is of.
 
-    It is that of `engine.clusters`: the mean is computed again without each period that has a weight.
+    It is that of `engine.clusters`: the mean is computed again without each period that has a weight, each day and each
+    week, and the widest interval counts. Returns of one period are like those of the next where days or weeks differ.
     """
-    has_weight = weights != 0
-    net = net[has_weight]
-    weights = weights[has_weight]
-    count = len(weights)
-    total = weights.sum()
-    rates = {
-        "counted": count,
-        "net_bps": math.nan,
-        "low_bps": math.nan,
-        "high_bps": math.nan,
-    }
-    if not count or not total:
-        return rates
-    mean = net.sum() / total
-    rates["net_bps"] = 10_000 * mean
-    if count < LEAST_CLUSTERS:
-        return rates
-    moved = (net.sum() - net) / (total - weights) - mean
-    error = math.sqrt((count - 1) / count * (moved**2).sum())
-    reach = student(LEVEL, count - 1) * error
-    return rates | {
+    rows = pd.DataFrame({"net": net, "weight": weights})[weights != 0]
+    begins = pd.to_datetime(periods, utc=True).dt
+    total = rows.sum()
+    mean = total["net"] / total["weight"] if len(rows) else math.nan
+    reaches = []
+    for length in CLUSTERS:
+        rest = total - rows.groupby(begins.floor(length)).sum()
+        count = len(rest)
+        if count >= LEAST_CLUSTERS:
+            moved = rest["net"] / rest["weight"] - mean
+            error = math.sqrt((count - 1) / count * (moved**2).sum())
+            reaches.append(student(LEVEL, count - 1) * error)
+    reach = max(reaches, default=math.nan)
+    return {
+        "counted": len(rows),
+        "net_bps": 10_000 * mean,
         "low_bps": 10_000 * (mean - reach),
         "high_bps": 10_000 * (mean + reach),
     }

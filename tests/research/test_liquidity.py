@@ -11,6 +11,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from figures.test_figures import assert_legible
+from scipy import stats
 from support import worlds
 from support.engines import on
 from support.figures import lines, note
@@ -472,6 +473,22 @@ def test_a_day_that_began_with_nothing_held_is_in_no_mean_and_in_no_number_of_da
     )
     first = lab.research.describe(found.head(1))
     assert "On average, a day brought an unknown part of the position." in first
+
+
+def test_hours_of_one_day_are_no_independent_observations():
+    """A pool earns the same in each hour of a day, and on no day what it earned on another."""
+    nets = np.arange(9.0)
+    hours = days().iloc[[0] * 9 * 24].reset_index(drop=True)
+    found = hours.assign(
+        period=pd.date_range("2022-05-01", periods=len(hours), freq="1h", tz="UTC"),
+        net=to_units(nets.repeat(24).astype(int).tolist(), 0),
+        opened=to_units([1000] * len(hours), 0),
+    )
+    said = lab.research.describe(found)
+    edges = re.search(r"40.000 bps \(95 % interval (\S+) to (\S+), n = 216 ", said)
+    # Of 1,000 tokens 1 is 10 basis points.
+    by_day = stats.t.interval(0.95, 8, 10 * nets.mean(), 10 * stats.sem(nets))
+    assert [float(edge) for edge in edges.groups()] == pytest.approx(by_day, rel=1e-3)
 
 
 @pytest.mark.thorough
