@@ -10,7 +10,7 @@ from loopring_lab.arguments import parse_tolerance
 from loopring_lab.engine.ask import ask, ask_table, given
 from loopring_lab.engine.asof import asof_sql
 from loopring_lab.engine.clusters import check_intervals, student_sql
-from loopring_lab.engine.groups import HOUR, keys_of
+from loopring_lab.engine.groups import DAY, keys_of
 from loopring_lab.engine.kinds import FrameT, Given, Trades
 from loopring_lab.engine.near import prices_near
 from loopring_lab.engine.question import ORDER_COLUMNS, Question
@@ -29,10 +29,10 @@ from loopring_lab.fills.sides import ONCE, ROLE_COLUMNS, role_steps
 
 # The name that sentences have for a venue.
 VENUES = {"amm": "pool", "dex": "book"}
-# Orders of one hour may meet the same error of a price, so an hour is one observation. Fewer others say nothing of how
+# Orders of one day may meet the same error of a price, so a day is one observation. Fewer others say nothing of how
 # an account trades.
-HOUR_SQL = f"min(ms) // {HOUR}"
-LEAST_HOURS = 3
+FIRST_DAY = f"min(ms) // {DAY}"
+LEAST_DAYS = 3
 # Gains are whole numbers of a millionth of a basis point, whose sums are the same in any order. A gain beyond a hundred
 # times the price says that a price is wrong.
 UNITS = 1_000_000
@@ -57,7 +57,7 @@ FROM found"""
 GAINS = f"""
 -- each order is one decision, however many fills it took; those without an outside price do not count
 SELECT {{group}}, order_id,
-    {HOUR_SQL} AS hour,
+    {FIRST_DAY} AS day,
     sum((weight::DOUBLE * fill_gain)::HUGEINT)::DOUBLE / sum(weight)::DOUBLE AS mean_gain,
     ({UNITS} * greatest(-{LARGEST_GAIN}, least({LARGEST_GAIN}, mean_gain)))::HUGEINT AS gain
 FROM gained
@@ -65,49 +65,49 @@ GROUP BY {{group}}, market, order_id
 HAVING count(weight) > 0"""
 
 SUMS = """
--- sums of each account and hour in a market
-SELECT {group}, hour,
+-- sums of each account and day in a market
+SELECT {group}, day,
     count(*) AS orders,
     sum(gain) AS gain
 FROM gains
-GROUP BY {group}, hour"""
+GROUP BY {group}, day"""
 
 MEANS = """
 -- the mean gain of its orders in all markets
-SELECT {group}, hour,
+SELECT {group}, day,
     (sum(gain) // sum(orders))::DOUBLE AS gain
 FROM sums
-GROUP BY {group}, hour"""
+GROUP BY {group}, day"""
 
 # Steps of the question: what does that say of each row?
 CLASSES = f"""
--- each order of a taker: arbitrage if the mean gain of the account in other hours is shown to be positive
-WITH taken AS (  -- each order of a taker once, with its hour
+-- each order of a taker: arbitrage if the mean gain of the account on other days is shown to be positive
+WITH taken AS (  -- each order of a taker once, with its day
     SELECT account_id, market, order_id,
-        {HOUR_SQL} AS hour
+        {FIRST_DAY} AS day
     FROM told
     WHERE told_role = 'taker'
     GROUP BY account_id, market, order_id
 ),
 totals AS (  -- sums of each account
     SELECT account_id,
-        count(*) AS hours,
-        sum(gain ORDER BY hour) AS gain,
-        sum(gain * gain ORDER BY hour) AS squares
-    FROM hours
+        count(*) AS days,
+        sum(gain ORDER BY day) AS gain,
+        sum(gain * gain ORDER BY day) AS squares
+    FROM days
     GROUP BY account_id
 ),
-others AS (  -- number, mean and variance of the gains of the account's other hours
+others AS (  -- number, mean and variance of the gains of the account's other days
     SELECT t.market, t.order_id, t.account_id,
-        hours - if(h.gain IS NULL, 0, 1) AS n,
-        (a.gain - coalesce(h.gain, 0)) / n AS mean,
-        (squares - coalesce(h.gain * h.gain, 0)) / n - mean * mean AS variance
+        days - if(d.gain IS NULL, 0, 1) AS n,
+        (a.gain - coalesce(d.gain, 0)) / n AS mean,
+        (squares - coalesce(d.gain * d.gain, 0)) / n - mean * mean AS variance
     FROM taken AS t
-    LEFT JOIN hours AS h ON t.account_id = h.account_id AND t.hour = h.hour
+    LEFT JOIN days AS d ON t.account_id = d.account_id AND t.day = d.day
     LEFT JOIN totals AS a ON t.account_id = a.account_id
 )
 SELECT market, order_id, account_id,
-    n >= {LEAST_HOURS} AND mean > ({{student}}) * sqrt(greatest(variance, 0) / (n - 1)) AS is_arbitrage
+    n >= {LEAST_DAYS} AND mean > ({{student}}) * sqrt(greatest(variance, 0) / (n - 1)) AS is_arbitrage
 FROM others"""
 
 ROWS = """
@@ -189,9 +189,9 @@ def with_flow(
     of those who are left favours the venue with the lower fees.
 
     Users gain at times, by chance. Were an order judged by its own gain, the cheap ones would be called arbitrage, and
-    what is left would look expensive at the venue with the noisier prices. Orders of one hour may meet the same error
-    of a price. So the class of an account at an order comes from its orders of other hours alone, at both venues:
-    ``arbitrage`` if there are at least 3 such hours, and the interval of their mean gain (Student's t) lies above 0;
+    what is left would look expensive at the venue with the noisier prices. Orders of one day may meet the same error
+    of a price. So the class of an account at an order comes from its orders of other days alone, at both venues:
+    ``arbitrage`` if there are at least 3 such days, and the interval of their mean gain (Student's t) lies above 0;
     else ``user``. Nobody is left out.
 
     References
@@ -235,7 +235,7 @@ def with_flow(
     }
     needs = (*ROLE_COLUMNS, "price", "notional")
     # Accounts trade in several markets, so what they gain is known before any order has a class.
-    hours = ask_table(
+    days = ask_table(
         question_of_prices(caller, steps, needs, keys), fills, beside, **tables
     )
     judged = {
@@ -244,8 +244,8 @@ def with_flow(
         "rows": ROWS,
     }
     shown = Question(caller, judged, ROLE_COLUMNS, ORDER_COLUMNS, shown=None)
-    named = hours.rename_columns(["account_id", "hour", "gain"])
-    answer = ask(shown, fills, hours=named, **tables)
+    named = days.rename_columns(["account_id", "day", "gain"])
+    answer = ask(shown, fills, days=named, **tables)
     if isinstance(answer, pd.DataFrame):
         answer.attrs["flow"] = _shares(given(answer, caller))
     return noted(answer, OUTSIDE_PRICES, fills, beside)

@@ -77,11 +77,11 @@ def test_fills_whose_taker_is_not_there_are_unknown(trades, prices):
     assert set(lab.research.with_flow(makers, prices)["flow"]) == {"unknown"}
 
 
-def test_three_other_hours_are_needed(orders, prices):
-    hours = orders["created_at"].dt.floor("h")
+def test_three_other_days_are_needed(orders, prices):
+    days = orders["created_at"].dt.floor("D")
     found = {}
     for count in (3, 4):
-        first = hours.isin(hours.unique()[:count])
+        first = days.isin(days.unique()[:count])
         found[count] = lab.research.with_flow(orders[first], prices, intervals=0.5)[
             "flow"
         ]
@@ -96,9 +96,9 @@ def test_three_other_hours_are_needed(orders, prices):
 
 
 def test_an_order_has_no_say_in_its_own_class():
-    """An account's class at each order is that of a t test of its other hours, written out."""
+    """An account's class at each order is that of a t test of its other days, written out."""
     trades, prices = population("no arbitrage", 3)
-    hours = trades["created_at"].dt.floor("h")
+    days = trades["created_at"].dt.floor("D")
     # What these gain: cheap orders of the book in most accounts, so that some are arbitrage at some orders alone.
     sign = trades["side"].map({"BUY": 1, "SELL": -1})
     gain = -10_000 * sign * (trades["price"].astype(float) - 1)
@@ -109,9 +109,9 @@ def test_an_order_has_no_say_in_its_own_class():
     known = lab.research.with_flow(trades, prices)
     expected = pd.Series(index=trades.index, dtype=object)
     for _, mine in gain.groupby(trades["account_id"]):
-        of_hours = mine.groupby(hours[mine.index]).mean()
+        of_days = mine.groupby(days[mine.index]).mean()
         for row in mine.index:
-            others = of_hours.drop(hours[row])
+            others = of_days.drop(days[row])
             quantile = stats.t.ppf(0.975, len(others) - 1)
             error = others.std(ddof=1) / len(others) ** 0.5
             is_above = others.mean() > quantile * error
@@ -121,12 +121,14 @@ def test_an_order_has_no_say_in_its_own_class():
     assert known["flow"].tolist() == expected.tolist()
 
 
-def test_orders_of_one_burst_are_not_arbitrage_as_their_prices_have_one_error():
-    """Each account of the pool has all its orders in a minute, half of these at prices 10 bps better than outside."""
+@pytest.mark.parametrize("length", ["min", "D"])
+def test_orders_of_one_time_are_not_arbitrage_as_their_prices_have_one_error(length):
+    """Each account of the pool has all its orders in a day, half of these at prices 10 bps better than outside."""
     trades, prices = population("no arbitrage", 3)
     is_pool = trades["fill_type"] == "amm"
-    first = trades.groupby("account_id")["created_at"].transform("min").dt.floor("min")
-    trades["created_at"] = trades["created_at"].where(~is_pool, first)
+    made = trades["created_at"]
+    first = trades.groupby("account_id")["created_at"].transform("min").dt.floor(length)
+    trades["created_at"] = made.where(~is_pool, first + (made - made.dt.floor(length)))
     sign = trades["side"].map({"BUY": 1, "SELL": -1}).astype(int)
     better = (10 - 20 * (trades["account_id"] % 2)) * is_pool
     at = 10**8 - sign * better * 10**4
