@@ -173,8 +173,8 @@ def compare_venues(
     -------
     frame of the same kind, one row per group
         `by`; ``fills`` compared; ``unpriced``, takers' fills that are not as their cost is not known: there is no
-        reference or fee, or no market leads from their quote token to the most used one; ``orders`` compared, of how
-        many known ``accounts``; ``clusters``, how many the venue with fewer has, and ``cluster``, what they are;
+        reference, amount or fee, or no market leads from their quote token to the most used one; ``orders`` compared,
+        of how many known ``accounts``; ``clusters``, how many the venue with fewer has, and ``cluster``, what they are;
         ``pool_matched_share`` and ``book_matched_share``, which part of the value of takers at each venue was compared
         (0 to 1). ``pool_bps`` and ``book_bps``, all-in costs over
         the same cells; ``difference_bps``, pool minus book, from ``low_bps`` to ``high_bps``; ``pool_weighted_bps`` and

@@ -137,8 +137,8 @@ def without_cost(unpriced: int) -> str:
     if not unpriced:
         return ""
     return (
-        f"Of {counted(unpriced, 'fill')} of takers the cost is not known: there is no reference price near, no fee, or "
-        "no market that leads from the quote token to the most used one."
+        f"Of {counted(unpriced, 'fill')} of takers the cost is not known: there is no reference price near, no amount "
+        "or fee, or no market that leads from the quote token to the most used one."
     )
 
 

@@ -501,9 +501,12 @@ def test_matching_more_coarsely_is_no_advice_where_nothing_has_a_price():
     earlier = prices.assign(created_at=prices["created_at"] - pd.Timedelta("400D"))
     answer = lab.fills.compare_venues(trades, earlier)
     reason = (
-        f"Of {len(trades)} fills of takers the cost is not known: there is no reference price near, no fee, or no "
-        "market that leads from the quote token to the most used one."
+        f"Of {len(trades)} fills of takers the cost is not known: there is no reference price near, no amount "
+        "or fee, or no market that leads from the quote token to the most used one."
     )
+    # All prices are known here, and no amount is: the reasons named are all that there are.
+    unread = lab.fills.compare_venues(trades.assign(size=None), prices)
+    assert reason in lab.fills.describe(unread)
     assert lab.fills.describe(answer) == (
         f"Undecided: no orders of both venues with a known cost share market, side, size and week. {reason}"
     )
