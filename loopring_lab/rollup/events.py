@@ -35,6 +35,15 @@ EXCHANGES = {
     1: "0x0BABA1Ad5bE3a5C0a66E7ac838a129Bf948f1eA4",
     31337: "0x8ACBCa8D25527B479Fd4E5Ffd79732878417702c",
 }
+# How files and endpoints write the two.
+YES_OR_NO = {
+    "1": True,
+    "0x1": True,
+    "true": True,
+    "0": False,
+    "0x0": False,
+    "false": False,
+}
 
 
 class Log(NamedTuple):
@@ -56,7 +65,10 @@ def read_log(log: Any, where: str) -> Log | None:
 
     if not isinstance(log, dict) or not isinstance(log.get("topics"), list):
         raise unexpected(where, "a log", log)
-    if log.get("removed") is True:
+    is_undone = YES_OR_NO.get(str(log.get("removed") or False).lower())
+    if is_undone is None:
+        raise unexpected(f"{where}, removed", "true or false", log["removed"])
+    if is_undone:
         return None
     # Explorers fill topics up with null, and write an index of 0 as 0x.
     topics = [

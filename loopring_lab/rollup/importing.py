@@ -39,7 +39,7 @@ from loopring_lab.rollup.block_file import (
     refuse_unreadable,
 )
 from loopring_lab.rollup.calldata import HEADER, SELECTOR, SLOT, RawBlock
-from loopring_lab.rollup.events import EXCHANGES, Log, read_log
+from loopring_lab.rollup.events import EXCHANGES, YES_OR_NO, Log, read_log
 
 HINT = "Save it again, or leave it out; batches committed before it stay."
 # Blocks and bytes that are committed together; they stay in memory until then.
@@ -72,14 +72,6 @@ NUMBER = "blocknumber"
 # Names of columns that tell whether a transaction succeeded: a yes in one of the first kind says so, and a no in one
 # of the others. Each export has its own, such as receipt_status, success, isError and tx_failed.
 OUTCOME = re.compile("(?P<success>status|succe)|error|fail|revert")
-YES_OR_NO = {
-    "1": True,
-    "0x1": True,
-    "true": True,
-    "0": False,
-    "0x0": False,
-    "false": False,
-}
 
 
 class Call(NamedTuple):

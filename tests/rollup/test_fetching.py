@@ -500,11 +500,26 @@ def test_logs_that_were_not_asked_for_are_refused(store, lie):
     assert store.file.scanned() == []
 
 
-def test_events_that_were_undone_are_passed_over(store):
+@pytest.mark.parametrize(
+    ("yes", "no"),
+    [(True, False), ("true", "false"), ("True", None), (1, 0), ("0x1", "0x0")],
+)
+def test_events_that_were_undone_are_passed_over(store, yes, no):
     chain = ScriptedChain(9)
-    chain.logs.append(chain.logs[2] | {"removed": True, "data": "0x" + 128 * "0"})
+    chain.logs = [log | {"removed": no} for log in chain.logs]
+    undone = chain.logs[2] | {"removed": yes, "data": "0x" + 128 * "0"}
+    chain.logs.append(undone)
     sync(store, chain)
     assert held(store) == chain.data
+
+
+def test_an_event_that_may_have_been_undone_is_refused(store):
+    chain = ScriptedChain(9)
+    chain.logs[2]["removed"] = "perhaps"
+    with pytest.raises(
+        LabError, match="removed: expected true or false, got 'perhaps'"
+    ):
+        sync(store, chain)
 
 
 def test_another_history_of_a_block_is_an_error(store):
