@@ -23,8 +23,8 @@ MOST_PROBLEMS = 10_000  # listed of each check, some 1 MB; all are counted
 SHOWN = 5  # problems that a preview shows
 CHECKS = {
     "indices": "Every block is held, from the first of the exchange to the last one held or named by an event.",
-    "roots": "Each block starts from the Merkle root that the block before it ended with, and ends with the "
-    "root of its event.",
+    "roots": "Each block starts from the Merkle root that the block before it ended with, and no other block does, and "
+    "it ends with the root of its event.",
     "sha256": "The SHA-256 of the block data is the public data hash of the block's event.",
     "conditional": "The header counts the conditional transactions that are in the block.",
     "auxiliary": "The auxiliary data lists the conditional transactions, each once and in order.",
@@ -214,6 +214,7 @@ class _Work:
         # Owners whose signature was right: no contracts.
         self._signers: set[bytes] = set()
         self._last: Header | None = None  # the block before, also of the batch before
+        self._starts: dict[bytes, bytes] = {}  # the block that starts from each root
         self._balances = NOTHING  # those known at the end of the batch before
 
     def add(self, blocks: Blocks) -> None:
@@ -303,22 +304,26 @@ class _Work:
     def _check_roots(self, header: Header, follows: bool) -> None:
         event = self.events.get(header["block_id"])
         last = self._last
+        start = header["merkle_root_before"]
         problems = []
-        if (
-            follows
-            and last
-            and header["merkle_root_before"] != last["merkle_root_after"]
-        ):
-            start = to_hex(header["merkle_root_before"])
+        if follows and last and start != last["merkle_root_after"]:
+            end = to_hex(last["merkle_root_after"])
             problems.append(
-                f"starts from {start}, but the block before ended with {to_hex(last['merkle_root_after'])}"
+                f"starts from {to_hex(start)}, but the block before ended with {end}"
+            )
+        # A block that changes nothing leaves its root to the next one.
+        digest = header["data_sha256"]
+        changes = start != header["merkle_root_after"]
+        if changes and self._starts.setdefault(start, digest) != digest:
+            problems.append(
+                "starts from the root that another block starts from: one of them was not executed"
             )
         if event and header["merkle_root_after"] != event.root_after:
             end = to_hex(header["merkle_root_after"])
             problems.append(
                 f"ends with {end}, but its event states {to_hex(event.root_after)}"
             )
-        if follows or event:
+        if follows or event or problems:
             self.tally.judge("roots", header, "; ".join(problems))
         else:
             self.tally.cannot("roots", "first, or after a gap, and without an event")

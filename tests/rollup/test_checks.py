@@ -172,6 +172,22 @@ def test_blocks_without_numbers_are_joined_by_their_roots(history):
     )
 
 
+def test_of_two_blocks_that_start_from_one_root_one_is_wrong(history, submissions):
+    """Calldata of a call that failed does not say so; what was submitted in its place starts where it did."""
+    failed = changed(history[40], 84, bytes(4))._replace(block_id=None)
+    found = checked([*history, failed], submissions)
+    assert counts(found)["roots"] == (BLOCKS + 1, 1, 0)
+    assert found.problems["problem"].tolist() == [
+        f"block at position {BLOCKS}, without a number: starts from the root that another block starts from: one of "
+        "them was not executed"
+    ]
+    # A block that changes nothing leaves its root to the next one.
+    roots = {"before": b"a" * 32, "after": b"a" * 32}
+    still = RawBlock(block_data([], **roots), block_id=FIRST)
+    after = RawBlock(block_data([], **roots | {"after": b"b" * 32}), block_id=FIRST + 1)
+    assert checked([still, after]).problems.empty
+
+
 def is_conditional(content):
     kind = TYPES[content[0]]
     return kind in ("deposit", "withdrawal", "amm_update") or (
