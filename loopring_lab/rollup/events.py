@@ -9,7 +9,7 @@ from loopring_lab.amounts.scaling import MAX_DECIMALS
 from loopring_lab.errors import RpcError
 from loopring_lab.rollup.block_file import Submission
 from loopring_lab.rollup.calldata import LAST_BLOCK, WORD, to_hex
-from loopring_lab.rollup.rpc import number, octets, unexpected
+from loopring_lab.rollup.rpc import number, octets, unexpected, yes_or_no
 
 # BlockSubmitted(uint256 indexed blockIdx, bytes32 merkleRoot, bytes32 publicDataHash)
 SUBMITTED = "0xcc86d9ed29ebae540f9d25a4976d4da36ea4161b854b8ecf18f491cf6b0feb5c"
@@ -35,15 +35,6 @@ EXCHANGES = {
     1: "0x0BABA1Ad5bE3a5C0a66E7ac838a129Bf948f1eA4",
     31337: "0x8ACBCa8D25527B479Fd4E5Ffd79732878417702c",
 }
-# How files and endpoints write the two.
-YES_OR_NO = {
-    "1": True,
-    "0x1": True,
-    "true": True,
-    "0": False,
-    "0x0": False,
-    "false": False,
-}
 
 
 class Log(NamedTuple):
@@ -65,10 +56,7 @@ def read_log(log: Any, where: str) -> Log | None:
 
     if not isinstance(log, dict) or not isinstance(log.get("topics"), list):
         raise unexpected(where, "a log", log)
-    is_undone = YES_OR_NO.get(str(log.get("removed") or False).lower())
-    if is_undone is None:
-        raise unexpected(f"{where}, removed", "true or false", log["removed"])
-    if is_undone:
+    if yes_or_no(log.get("removed") or False, f"{where}, removed"):
         return None
     # Explorers fill topics up with null, and write an index of 0 as 0x.
     topics = [

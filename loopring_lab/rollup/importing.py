@@ -39,7 +39,7 @@ from loopring_lab.rollup.block_file import (
     refuse_unreadable,
 )
 from loopring_lab.rollup.calldata import HEADER, SELECTOR, SLOT, RawBlock
-from loopring_lab.rollup.events import EXCHANGES, YES_OR_NO, Log, read_log
+from loopring_lab.rollup.events import EXCHANGES, Log, read_log
 
 HINT = "Save it again, or leave it out; batches committed before it stay."
 # Blocks and bytes that are committed together; they stay in memory until then.
@@ -410,14 +410,9 @@ def _has_succeeded(row: Mapping[str, Any], where: str) -> bool:
     """Tell whether a transaction succeeded, as far as is said; what is neither yes nor no is refused."""
     for name, value in row.items():
         outcome = OUTCOME.search(name)
-        # Tables of pandas have whole numbers as floats where some are unknown.
-        text = str(value).strip().lower().removesuffix(".0")
-        if outcome is None or value is None or not text:
+        if outcome is None or value is None or not str(value).strip():
             continue
-        if text not in YES_OR_NO:
-            expected = "1 or 0, or true or false"
-            raise _refused(f"{where}, {name}", expected, shown(value, 60))
-        if YES_OR_NO[text] is not bool(outcome["success"]):
+        if rpc.yes_or_no(value, f"{where}, {name}") is not bool(outcome["success"]):
             return False
     return True
 

@@ -517,7 +517,7 @@ def test_an_event_that_may_have_been_undone_is_refused(store):
     chain = ScriptedChain(9)
     chain.logs[2]["removed"] = "perhaps"
     with pytest.raises(
-        LabError, match="removed: expected true or false, got 'perhaps'"
+        LabError, match="removed: expected 1 or 0, or true or false, got 'perhaps'"
     ):
         sync(store, chain)
 
