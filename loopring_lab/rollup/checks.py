@@ -307,9 +307,8 @@ class _Work:
         start = header["merkle_root_before"]
         problems = []
         if follows and last and start != last["merkle_root_after"]:
-            end = to_hex(last["merkle_root_after"])
             problems.append(
-                f"starts from {to_hex(start)}, but the block before ended with {end}"
+                f"starts from {to_hex(start)}, but the block before ended with {to_hex(last['merkle_root_after'])}"
             )
         # Every block changes the state: the circuits count its operator's nonce up.
         digest = header["data_sha256"]

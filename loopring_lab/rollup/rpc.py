@@ -69,14 +69,8 @@ _TOO_MUCH = (413, 504)  # HTTP: content too large, gateway timeout
 # Tables of pandas have whole numbers as floats where some are unknown; those of a float are exact up to 2^53.
 _WHOLE = re.compile(r"[0-9]{1,19}(\.0+)?")
 _EXACT = {float: 1 << 53, Decimal: MAX_INT64}
-_YES_OR_NO = {
-    "1": True,
-    "0x1": True,
-    "true": True,
-    "0": False,
-    "0x0": False,
-    "false": False,
-}
+# How yes and no are written; tables of pandas have floats where some are unknown.
+_YES_OR_NO = re.compile(r"(?i)(?P<yes>1(\.0)?|0x1|true)|0(\.0)?|0x0|false")
 _QUANTITY = re.compile("0[xX][0-9a-fA-F]{1,64}")
 
 # Endpoints say in words of their own that they no longer keep what is so old, or are still reading the chain.
@@ -325,11 +319,10 @@ def number(value: object, where: str, most: int = MAX_INT64) -> int:
 
 def yes_or_no(value: object, where: str) -> bool:
     """Read yes or no, however it is written."""
-    # Tables of pandas have whole numbers as floats where some are unknown.
-    text = str(value).strip().lower().removesuffix(".0")
-    if text not in _YES_OR_NO:
+    found = _YES_OR_NO.fullmatch(str(value).strip())
+    if not found:
         raise unexpected(where, "1 or 0, or true or false", value)
-    return _YES_OR_NO[text]
+    return bool(found["yes"])
 
 
 def octets(value: object, where: str, size: int | None = None) -> bytes:
