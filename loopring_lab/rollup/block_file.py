@@ -1,7 +1,8 @@
 """What a block store holds on disk: blocks, events of the exchange's contract and listings of tokens.
 
 Two blocks are one if their data is the same. A block is stored once; what becomes known of it later, such as
-the transaction that submitted it, is filled in, and nothing that is known is ever replaced.
+the transaction that submitted it, is filled in, and nothing that is known is ever replaced, unless its event says
+that another transaction submitted it.
 """
 
 from __future__ import annotations
@@ -159,6 +160,12 @@ RETURNING merge_action
 """
 ADD_POOLS = "INSERT INTO held.main.pools SELECT DISTINCT account_id FROM named EXCEPT FROM held.main.pools"
 ADD_EVENTS = "INSERT INTO held.main.events SELECT DISTINCT * FROM found EXCEPT FROM held.main.events"
+# A file may have told of a call with the same block that failed, so that what events say replaces it.
+PLACE_BLOCKS = (
+    "UPDATE held.main.blocks SET l1_block = told.l1_block, transaction_hash = told.transaction_hash "
+    "FROM held.main.events AS told WHERE sha256 = told.public_data_hash AND "
+    "(blocks.l1_block, blocks.transaction_hash) IS DISTINCT FROM (told.l1_block, told.transaction_hash)"
+)
 INDEX = """
 SELECT
     * EXCLUDE (auxiliary, data_size, data) RENAME (sha256 AS data_sha256, number AS block_id),
@@ -346,6 +353,7 @@ class BlockFile:
                 )
             actions = Counter(connection.execute(MERGE).fetchall())
             connection.execute(ADD_POOLS)
+            connection.execute(PLACE_BLOCKS)
         return actions[("INSERT",)]
 
     def add_events(
@@ -360,6 +368,7 @@ class BlockFile:
             if found:
                 connection.register("found", pa.Table.from_pylist(found))
                 connection.execute(ADD_EVENTS)
+                connection.execute(PLACE_BLOCKS)
             if scanned is not None:
                 connection.execute(
                     "INSERT INTO held.main.scans VALUES (?, ?)", list(scanned)

@@ -45,9 +45,10 @@ class Store:
     """Blocks of one exchange, stored in one DuckDB file.
 
     Blocks are committed all or none, compressed, and never changed; a block that is held is not added again,
-    whatever file or endpoint it comes from. A block's number is that of the event with the hash of its data,
-    or as given, or else it follows from its neighbours: blocks are neighbours if a state root ends one and
-    begins the other, and no third block. Numbers are never guessed otherwise.
+    whatever file or endpoint it comes from. Its transaction is that of the event with the hash of its data, or as
+    first read. Its number is that of the event, or as given, or else it follows from its neighbours: blocks are
+    neighbours if a state root ends one and begins the other, and no third block. Numbers are never guessed
+    otherwise.
 
     The file is open only while it is read or written, as that of an `Archive`. Methods that read raise
     `NotAnArchive` while there are no blocks, and `DamagedArchive` if a part of the file is not as it was

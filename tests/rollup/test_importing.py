@@ -395,6 +395,19 @@ def test_events_number_blocks_and_name_tokens_and_others_are_skipped(store, tmp_
     assert store.file.scanned() == []
 
 
+@pytest.mark.parametrize("order", [("calls", "logs"), ("logs", "calls")])
+def test_a_block_is_of_the_transaction_of_its_event(store, tmp_path, order):
+    """The call of another transaction with the same block failed, which its JSON does not say."""
+    failed = transaction(1, hash=f"0x{77:064x}", blockNumber=hex(10_999_990))
+    write_table(tmp_path / "calls.json", [failed, transaction(2, blockNumber=None)])
+    write_table(tmp_path / "logs.json", [log_of(1), log_of(2)])
+    for name in order:
+        store.import_files(tmp_path / f"{name}.json")
+    headers = store.blocks().headers()
+    assert headers["l1_block"].tolist() == [11_000_001, 11_000_002]
+    assert headers["transaction_hash"].tolist() == [f"0x{1:064x}", f"0x{2:064x}"]
+
+
 def test_events_are_read_as_explorers_write_them(store, tmp_path):
     log = log_of(1)
     padded = log | {"topics": [*log["topics"], None, None], "logIndex": "0x"}
