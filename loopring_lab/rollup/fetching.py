@@ -156,7 +156,7 @@ class Sync:
         # A block is known by the hash of its data, whatever number or file it came with.
         self._held = set(index.blocks["data_sha256"].to_pylist())
 
-        span = self._wanted_span(wanted, chain_id, is_synthetic)
+        span = self._wanted_span(wanted, is_synthetic)
         scanned = self._store.scanned()
         self._fill_gaps(self._gaps(scanned, span, index))
         for rest in _complement(scanned, span):
@@ -165,7 +165,7 @@ class Sync:
         is_part = wanted.from_block is not None or wanted.to_block is not None
         self._read_blocks(span if is_part else None)
 
-    def _wanted_span(self, wanted: Wanted, chain_id: int, is_synthetic: bool) -> range:
+    def _wanted_span(self, wanted: Wanted, is_synthetic: bool) -> range:
         confirmations = wanted.confirmations
         if confirmations is None:
             confirmations = 0 if is_synthetic else CONFIRMATIONS
@@ -176,7 +176,9 @@ class Sync:
             last = min(last, wanted.to_block)
         first = wanted.from_block
         if first is None:
-            first = FIRST_L1_BLOCK if chain_id in EXCHANGES else 0
+            # An exchange of somebody's own may be as old as its chain.
+            known = map(str.lower, EXCHANGES.values())
+            first = FIRST_L1_BLOCK if self._exchange in known else 0
         return range(first, last + 1)
 
     def _fill_gaps(self, every_gap: list[range]) -> None:

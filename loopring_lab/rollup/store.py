@@ -142,7 +142,8 @@ class Store:
         exchange : str, optional
             Address of the exchange's contract; by default the one on Ethereum (chain 1), or the embedded one.
         from_block, to_block : int, optional
-            Ethereum blocks to begin and to end with; by default the exchange's first one and the newest.
+            Ethereum blocks to begin and to end with; by default the exchange's first one, or that of the chain where
+            `exchange` is another one, and the newest.
         confirmations : int, optional
             Number of the newest Ethereum blocks that are left for later, as they may still be reorganised; by
             default 64, and none of a synthetic chain.

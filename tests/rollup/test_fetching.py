@@ -117,6 +117,17 @@ def test_a_part_of_the_chain_can_be_asked_for(store):
     assert held(store) == chain.data
 
 
+def test_an_exchange_of_ones_own_is_looked_for_from_the_beginning_of_its_chain(store):
+    """Chains of development tools have the id of the embedded one, and few blocks."""
+    chain = ScriptedChain(0, chain_id=31337, exchange="0x" + "77" * 20)
+    chain.head = 500
+    asked: list[Any] = []
+    chain.trouble = lambda number, one: asked.append(one)
+    sync(store, chain, exchange=chain.exchange, confirmations=0)
+    ranges = [one["params"][0] for one in asked if one["method"] == "eth_getLogs"]
+    assert [(one["fromBlock"], one["toBlock"]) for one in ranges] == [("0x0", "0x1f4")]
+
+
 @pytest.mark.parametrize(
     "limits",
     [
