@@ -359,7 +359,8 @@ class Blocks:
         """Return what happens to one account's balances: every change, and every balance published.
 
         Only AMM updates publish balances, those of pools. Between two of them, nothing but the transactions
-        of these blocks can change one, so that each published balance can be recomputed from the one before.
+        of these blocks can change one, so that each published balance can be recomputed from the one before. What
+        operators of blocks receive as fees and pay as protocol fees is left out, and so is account 0, which gets these.
 
         Parameters
         ----------

@@ -451,7 +451,7 @@ class Store:
         what was sent is what the balance changed by, to the last unit. ``TxHash`` is the number of the transaction as
         in ``trade_id``, and an NFT is called ``NFT`` and its token id. A symbol that a spreadsheet might run has a
         quote before it. All transactions of a block have its time. Where blocks are missing, so are their rows: see
-        `report`.
+        `report`. What operators of blocks receive as fees and pay as protocol fees is in no row.
 
         Parameters
         ----------
