@@ -163,7 +163,8 @@ ADD_EVENTS = "INSERT INTO held.main.events SELECT DISTINCT * FROM found EXCEPT F
 # A file may have told of a call with the same block that failed, so that what events say replaces it.
 PLACE_BLOCKS = (
     "UPDATE held.main.blocks SET l1_block = told.l1_block, transaction_hash = told.transaction_hash "
-    "FROM held.main.events AS told WHERE sha256 = told.public_data_hash AND "
+    "FROM (SELECT DISTINCT ON (public_data_hash) * FROM held.main.events ORDER BY rowid DESC) AS told "
+    "WHERE sha256 = told.public_data_hash AND "
     "(blocks.l1_block, blocks.transaction_hash) IS DISTINCT FROM (told.l1_block, told.transaction_hash)"
 )
 INDEX = """
@@ -177,7 +178,8 @@ ORDER BY timestamp, l1_block, place, sha256
 CONTRACTS = "SELECT token_id, address FROM held.main.contracts ORDER BY token_id, rowid"
 LAST_LISTING = "SELECT listing FROM held.main.tokens ORDER BY rowid DESC LIMIT 1"
 RENAME_SOURCE = "UPDATE held.main.source SET name = ?"
-EVENTS = "FROM held.main.events ORDER BY block_id, l1_block, log_index"
+# Of several events of a block, the last one counts.
+EVENTS = "FROM held.main.events ORDER BY block_id, rowid"
 # Blocks that follow one another are mostly stored so. DuckDB skips parts of the file by a range of rows; looking
 # for hashes reads all of it: 0.03 and 0.42 s for 512 of 67,896 blocks, when the file has just been opened.
 DATA = """

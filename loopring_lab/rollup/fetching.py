@@ -297,16 +297,18 @@ class Sync:
         self._report(len(self._held), max(len(self._held), len(self._events)))
 
     def _note_submission(self, event: Submission, where: str) -> None:
-        known = self._events.setdefault(event.block_id, event)
-        if known is event:
-            self._fresh.append(event)
-        elif known.public_data_hash != event.public_data_hash:
+        known = self._events.get(event.block_id)
+        if known and known.public_data_hash != event.public_data_hash:
             problem = (
                 f"At this endpoint block {event.block_id} has the hash {event.public_data_hash.hex()}; the "
                 f"event stored for it, of L1 block {known.l1_block:,}, has {known.public_data_hash.hex()}. "
                 "Use an endpoint of the same chain; after a reorganisation, sync into a new store."
             )
             raise RpcError(with_details(problem, where))
+        # After a reorganisation, the same block may be in another transaction or Ethereum block.
+        if known != event:
+            self._events[event.block_id] = event
+            self._fresh.append(event)
 
     def _record(self, span: range | None) -> None:
         """Commit the events found, with the span that was read for the first time."""

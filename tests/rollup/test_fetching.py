@@ -1,5 +1,6 @@
 """Sync of a store: events, transactions, tokens, and endpoints that refuse, omit, forget or lie."""
 
+import contextlib
 import hashlib
 import json
 import threading
@@ -531,6 +532,29 @@ def test_an_event_that_may_have_been_undone_is_refused(store):
         LabError, match="removed: expected 1 or 0, or true or false, got 'perhaps'"
     ):
         sync(store, chain)
+
+
+@pytest.mark.parametrize("is_held", [True, False])
+def test_a_block_that_was_submitted_again_after_a_reorganisation_is_found(
+    store, is_held
+):
+    chain = ScriptedChain(4)
+    chain.head = FIRST_L1 + 450
+    newest = chain.logs[3]
+    call = chain.transactions[newest["transactionHash"]]
+    if not is_held:
+        del chain.transactions[newest["transactionHash"]]
+    with contextlib.suppress(RpcError):
+        sync(store, chain, confirmations=0)
+    chain.transactions.pop(newest["transactionHash"], None)
+    moved = {"blockNumber": hex(FIRST_L1 + 401)}
+    newest |= moved | {"transactionHash": "0x" + 64 * "e"}
+    chain.transactions["0x" + 64 * "e"] = call | moved | {"hash": "0x" + 64 * "e"}
+    for _ in range(2):
+        sync(store, chain, confirmations=0)
+        last = store.blocks(4).headers().iloc[0]
+        assert last["l1_block"] == FIRST_L1 + 401
+        assert last["transaction_hash"] == "0x" + 64 * "e"
 
 
 def test_another_history_of_a_block_is_an_error(store):
