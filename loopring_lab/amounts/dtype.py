@@ -481,14 +481,14 @@ class AmountArray(ExtensionScalarOpsMixin, ExtensionArray):  # type: ignore[misc
         cls,
         op: Any,
     ) -> Any:
-        return lambda self, other: self._compute(op, other)
+        return lambda self, other: self._compute(op, _plain(other))
 
     @classmethod
     def _create_comparison_method(
         cls,
         op: Any,
     ) -> Any:
-        return lambda self, other: self._compare(op.__name__, other)
+        return lambda self, other: self._compare(op.__name__, _plain(other))
 
     def _compute(
         self,
@@ -496,11 +496,8 @@ class AmountArray(ExtensionScalarOpsMixin, ExtensionArray):  # type: ignore[misc
         other: Any,
     ) -> Any:
         """Compute exactly where both sides are exact and the result is, else with floats."""
-        if isinstance(other, pd.Categorical):
-            # Each category is a value: `side.map({"BUY": 1, "SELL": -1})` gives a column of categories.
-            other = other.astype(object)
         if isinstance(other, pd.arrays.TimedeltaArray):
-            # A length of time is weighed as by floats.
+            # A length of time is weighed by floats.
             return operation(self._floats(), other)
         kind = _kind(other)
         if kind is None:
@@ -765,6 +762,13 @@ def _kind(other: Any) -> str | None:
     if isinstance(other, AmountArray):
         return "amount"
     return _KINDS.get(infer_dtype(_listed(other), skipna=True))
+
+
+def _plain(other: Any) -> Any:
+    """Return an array of values for one of categories, such as `side.map({"BUY": 1, "SELL": -1})`, or a sparse one."""
+    if isinstance(other, (pd.Categorical, pd.arrays.SparseArray)):
+        return other.astype(object)
+    return other
 
 
 def _listed(other: Any) -> Any:

@@ -115,13 +115,18 @@ class Amount(Decimal):
     def __array_function__(
         self, function: Any, types: Any, inputs: Any, options: Any
     ) -> Any:
-        return function(*_for_numpy(inputs), **options)
+        try:
+            return function(*_for_numpy(inputs), **options)
+        except TypeError:
+            # Some, such as np.isclose, take no objects.
+            return function(*_for_numpy(inputs, float), **options)
 
 
-def _for_numpy(values: Any) -> list[Any]:
+def _for_numpy(values: Any, convert: Any = None) -> list[Any]:
     """Return amounts as floats, or beside an array of objects, whose amounts stay exact, as such arrays of one."""
-    has_objects = any(getattr(value, "dtype", None) == OBJECTS for value in values)
-    convert = partial(np.array, dtype=object) if has_objects else float
+    if convert is None:
+        has_objects = any(getattr(value, "dtype", None) == OBJECTS for value in values)
+        convert = partial(np.array, dtype=object) if has_objects else float
     return [convert(value) if isinstance(value, Amount) else value for value in values]
 
 

@@ -274,6 +274,16 @@ def test_columns_of_every_type_on_the_left_are_exact(kind, name):
         assert units(found) == [*(one * UNIT for one in expected), None]
 
 
+def test_sparse_columns_are_exact_on_both_sides():
+    sparse = pd.Series(pd.arrays.SparseArray([0, 0, 2**53 + 1]))
+    ours = amounts([UNIT, 0, 2**53 * UNIT])
+    assert units(sparse - ours) == [-UNIT, 0, UNIT]
+    assert units(ours - sparse) == [UNIT, 0, -UNIT]
+    assert units(sparse * amounts([1, 1, 1])) == [0, 0, 2**53 + 1]
+    assert (sparse == ours).tolist() == [False, True, False]
+    assert (ours < sparse).tolist() == [False, False, True]
+
+
 def test_lengths_of_time_are_weighed_by_amounts():
     lengths = pd.Series(pd.to_timedelta([1, 2, 3], unit="s"))
     sizes = amounts([2 * UNIT, UNIT // 2, 0])
@@ -304,6 +314,8 @@ def test_columns_of_objects_stay_exact_beside_one_amount():
         "filled": chosen,
         "replaced": chosen,
     }
+    # This needs floats.
+    assert np.isclose(column, column[1]).tolist() == [False, True, False]
 
 
 def test_order_and_identity(drawn):
