@@ -203,8 +203,9 @@ def read_folder(folder: Path, name: str | None) -> Contents:
         read_text(folder / file, size=MAX_ANSWER, hint=FOLDER_HINT) for file in LISTING
     )
     pages: Pages = {}
-    # Whatever else is there would be missed without a word; names with a dot are of the system's own.
-    for file in sorted((folder / "trades").glob("[!.]*")):
+    trades = folder / "trades"
+    # What looks like a history would be missed without a word; notes and files of the system are none.
+    for file in sorted({*trades.glob("[0-9]*"), *trades.glob("[!.]*.json")}):
         if not HISTORY_NAME.fullmatch(file.name):
             got = printable(file.name)
             raise _invalid("trades", "<accountId>-<amm or dex>.json", got)

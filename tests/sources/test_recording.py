@@ -160,6 +160,13 @@ def test_a_broken_recording_is_refused_by_file_and_place(
     assert str(folder) not in str(caught.value)
 
 
+def test_what_is_no_history_may_lie_beside_them(folder):
+    for name in ("README.md", ".DS_Store", "._7-amm.json", "Thumbs.db"):
+        (folder / "trades" / name).write_bytes(b"\0")
+    (folder / "trades" / "old").mkdir()
+    assert len(opened(folder).trades(ACCOUNT)) == 3
+
+
 def test_a_folder_that_is_no_recording_is_named(tmp_path, folder):
     with pytest.raises(UnexpectedAnswer, match="got no such folder. Give the folder"):
         lab.connect(recording=tmp_path / "nowhere")
