@@ -116,7 +116,7 @@ class Explorer(WidgetState):
             )
         else:
             given(source, widget).check(NEEDED_COLUMNS)
-            times = source["created_at"]
+            times = source["created_at"].infer_objects()
             # Those of a CSV file are texts, unless lab.tables.read_csv reads it.
             if not (is_datetime64_any_dtype(times) and times.dt.tz):
                 raise no_moment("created_at", times.dtype, widget)

@@ -345,6 +345,11 @@ def test_times_that_are_texts_or_lack_a_zone_are_refused(trades):
         FillExplorer(local)
 
 
+def test_times_with_a_zone_may_be_objects(trades):
+    explorer = FillExplorer(trades.astype({"created_at": object}))
+    assert_frame_equal(explorer.table, FillExplorer(trades).table)
+
+
 @pytest.mark.parametrize("by", [5, 0, "sides", ["side", 5]])
 def test_what_is_no_column_to_group_by_is_refused(by, trades):
     with pytest.raises(LabError, match=r"^by=.* is not known\. (Give|Did)"):
