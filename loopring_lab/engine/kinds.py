@@ -389,11 +389,14 @@ class Relation(Given[Any]):
         self.wanted(asked.question)
         if isinstance(asked.prices, Relation):
             asked.prices.check(asked.question.price_needs)
-            prices = running.plain(asked.prices.frame, asked.prices.caller)
+            prices = running.plain(asked.prices.frame)
         else:
             prices = asked.prices_in_memory
-        trades = running.plain(self.frame, self.caller)
-        return running.ask_relation(asked.question, trades, prices, asked.tables)
+        # Prices that are a relation of another connection are refused when both are joined.
+        running.check_meanings(self.frame, self.caller)
+        return running.ask_relation(
+            asked.question, running.plain(self.frame), prices, asked.tables
+        )
 
     def _read(self, names: list[Any]) -> pa.Table:
         table = self.frame.to_arrow_table()

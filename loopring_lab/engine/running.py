@@ -37,17 +37,18 @@ log = logging.getLogger("loopring_lab.sql")
 ROW = "number of the row"
 # The number of a row in an answer, before it is put in the order of the trades.
 ANSWERED = "number of the row in the answer"
-# What a user's connection may have of its own that gives our queries another meaning. Its lists of functions take
-# DuckDB a hundredth of a second.
+# What a user's connection may have of its own that gives our queries another meaning: macros, which DuckDB takes before
+# its own functions, also before + and count(*); tables, which it takes before variables; and settings. Its list of
+# functions takes DuckDB a hundredth of a second.
 OTHER_MEANINGS = f"""
--- macros, which DuckDB takes before its own function, also before + and count(*)
 SELECT function_name FROM system.main.duckdb_functions() GROUP BY ALL HAVING count(DISTINCT internal) = 2
-UNION ALL  -- tables, which it takes before variables
+UNION ALL
 SELECT table_name FROM system.information_schema.tables
 WHERE starts_with(lower(table_name), '{GIVEN}') AND lower(table_name) <> '{TRADES}'
-UNION ALL  -- settings
+UNION ALL
 SELECT setting FROM (VALUES
-    ('default_order', (SELECT list(n ORDER BY n) FROM (VALUES (2), (NULL), (1)) AS t(n)) = [1, 2, NULL]),
+    ('default_order', list_sort([2, 1]) = [1, 2]),
+    ('default_null_order', list_sort([NULL, 1]) = [1, NULL]),
     ('integer_division', 1 / 2 > 0),
     ('default_collation', 'a' <> 'A'),
     ('ieee_floating_point_ops', TRY(isinf(1e0 / 0)))
@@ -144,13 +145,17 @@ def ask_relation(
     return found if question.has_groups else _by_row(question, found, types)
 
 
-def plain(relation: Any, caller: str) -> Any:
-    """Return a relation whose texts are compared as they are, unless queries have another meaning where it is."""
+def check_meanings(relation: Any, caller: str) -> None:
+    """Refuse a relation whose connection gives queries another meaning."""
     for (name,) in relation.query(TRADES, OTHER_MEANINGS).fetchall():
         raise LabError(
             f"{caller}: the relation's connection has a function, table or setting {shown(name, 60)} of its own, which "
             "would change the answer. Drop or reset it, or give relation.to_arrow_table()."
         )
+
+
+def plain(relation: Any) -> Any:
+    """Return a relation whose texts are compared as they are."""
     # Columns of a table may have collations, which no type shows.
     texts = [
         f"{quoted(name)} COLLATE C AS {quoted(name)}"

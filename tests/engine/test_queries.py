@@ -185,6 +185,7 @@ def test_tables_of_a_user_s_own_database_are_never_taken_for_those_of_a_query():
         ("CREATE TABLE Given_Prices AS SELECT 1 AS a", "'Given_Prices'"),
         ("SET integer_division = true", "'integer_division'"),
         ("SET default_order = 'DESC'", "'default_order'"),
+        ("SET default_null_order = 'nulls_first'", "'default_null_order'"),
         ("SET default_collation = 'NOCASE'", "'default_collation'"),
         ("SET ieee_floating_point_ops = false", "'ieee_floating_point_ops'"),
     ],
