@@ -629,8 +629,9 @@ def import_files(
 def verify(path: Path, as_json: bool) -> int:
     """Check every block of an archive for damage.
 
-    Read every block of the file and compare it with the checksum that it was written with. The exit code is 0 if
-    all is well, 1 if not. There is no repair: restore a backup, which copy makes, or sync into a new file.
+    Read every block of the file, compare it with the checksum that it was written with, and look for rows that are
+    stored twice. The exit code is 0 if all is well, 1 if not. There is no repair: restore a backup, which copy makes,
+    or sync into a new file.
     """
     from loopring_lab.archive import Archive
 

@@ -267,7 +267,7 @@ class Client:
         -------
         pandas.DataFrame
             As `tables.trades` describes; ``attrs["source"]`` and ``attrs["synthetic"]`` say where they come
-            from, and ``attrs["notes"]``, which `show` prints, that there are none.
+            from, and ``attrs["notes"]``, which `show` prints, that there are none, or none of some accounts.
 
         Raises
         ------
