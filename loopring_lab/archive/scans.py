@@ -209,13 +209,11 @@ def verify(file: StoredFile) -> pd.DataFrame:
                 [(repeated,)] = connection.execute(
                     f"SELECT count(*) - count(DISTINCT hash(stored)) FROM held.{name} AS stored"
                 ).fetchall()
-        except DamagedArchive as error:
-            problems.append((name, str(error), file.advice))
-        else:
             # Another program may have written to the file: no row of ours is stored twice, and questions count both.
             if name == "rows" and repeated:
-                problem = f"{repeated:,} rows are stored more than once."
-                problems.append((name, problem, file.advice))
+                raise DamagedArchive(f"{repeated:,} rows are stored more than once.")
+        except DamagedArchive as error:
+            problems.append((name, str(error), file.advice))
     return pd.DataFrame(problems, columns=["table", "problem", "advice"])
 
 

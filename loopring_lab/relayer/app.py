@@ -105,8 +105,10 @@ async def check_query(request: Request) -> None:
     """Refuse a parameter with two values, of which a client would get the answer to one; the same twice is fine."""
     query = request.query_params
     if len(set(query.multi_items())) > len(query):
-        problem = "a parameter has two values: separate those of a list by commas"
-        raise ApiError(Code.INVALID_ARGUMENT, problem)
+        raise ApiError(
+            Code.INVALID_ARGUMENT,
+            "a parameter has two values: separate those of a list by commas",
+        )
 
 
 async def existing_account(

@@ -122,8 +122,7 @@ def sentences(table: pd.DataFrame) -> Iterator[str]:
     # Only pandas frames carry what they were asked with.
     period = period_name(table.attrs.get("every"))
     for row in totals(table).to_dict("records"):
-        fills = counted(row["fills"], "fill")
-        begin = f"{row['market']} (account {row['account_id']}): {fills}"
+        begin = f"{row['market']} (account {row['account_id']}): {counted(row['fills'], 'fill')}"
         if row["known"]:
             yield f"{begin}. {_earned(row)} {_rate(row, period)}{_position(row)}{_limits(row)}"
         else:
@@ -166,8 +165,7 @@ def rate_in_words(row: Mapping[Any, Any], period: str) -> str:
     interval = "too few for an interval"
     if not math.isnan(row["low_bps"]):
         interval = f"95 % interval {_bps(row['low_bps'])} to {_bps(row['high_bps'])}"
-    each = counted(row["counted"], period)
-    return f"{_bps(row['net_bps'])} bps ({interval}, n = {each})"
+    return f"{_bps(row['net_bps'])} bps ({interval}, n = {counted(row['counted'], period)})"
 
 
 def _position(row: Mapping[Any, Any]) -> str:

@@ -29,9 +29,9 @@ from loopring_lab.fills.sides import ONCE, ROLE_COLUMNS, role_steps
 
 # The name that sentences have for a venue.
 VENUES = {"amm": "pool", "dex": "book"}
-# Orders of one day may meet the same error of a price, so a day is one observation. Fewer others say nothing of how
-# an account trades.
+# Orders of one day may meet the same error of a price, so a day is one observation.
 FIRST_DAY = f"min(ms) // {DAY}"
+# Fewer other days say nothing of how an account trades.
 LEAST_DAYS = 3
 # Gains are whole numbers of a millionth of a basis point, whose sums are the same in any order. A gain beyond a hundred
 # times the price says that a price is wrong.
@@ -233,19 +233,19 @@ def with_flow(
         "sums": SUMS.format(group=group),
         "answer": MEANS.format(group=group),
     }
-    needs = (*ROLE_COLUMNS, "price", "notional")
-    # Accounts trade in several markets, so what they gain is known before any order has a class.
-    days = ask_table(
-        question_of_prices(caller, steps, needs, keys), fills, beside, **tables
+    question = question_of_prices(
+        caller, steps, (*ROLE_COLUMNS, "price", "notional"), keys
     )
+    # Accounts trade in several markets, so what they gain is known before any order has a class.
+    days = ask_table(question, fills, beside, **tables)
     judged = {
         **roles,
         "classes": CLASSES.format(student=student_sql(intervals, "(n - 1)")),
         "rows": ROWS,
     }
     shown = Question(caller, judged, ROLE_COLUMNS, ORDER_COLUMNS, shown=None)
-    named = days.rename_columns(["account_id", "day", "gain"])
-    answer = ask(shown, fills, days=named, **tables)
+    days = days.rename_columns(["account_id", "day", "gain"])
+    answer = ask(shown, fills, days=days, **tables)
     if isinstance(answer, pd.DataFrame):
         answer.attrs["flow"] = _shares(given(answer, caller))
     return noted(answer, OUTSIDE_PRICES, fills, beside)

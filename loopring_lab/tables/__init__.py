@@ -194,8 +194,9 @@ def join_frames(
     empty = sum(one.empty for one in frames)
     # One line, as there may be hundreds.
     if empty:
-        note = f"Accounts without such trades: {empty:,} of {len(frames):,}."
-        joined.attrs["notes"] = [note]
+        joined.attrs["notes"] = [
+            f"Accounts without such trades: {empty:,} of {len(frames):,}."
+        ]
     return joined.reset_index(drop=True)
 
 
