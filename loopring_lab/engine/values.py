@@ -122,9 +122,9 @@ def only_words(source: str, name: str, caller: str) -> str:
         return source
     problem = (
         f"{caller}: {name} has words that questions would count as nothing. Write it as {' or '.join(words)}, or null "
-        "where it is unknown, not as "
+        'where it is unknown, not as "'
     )
-    wrong = f"error(concat({literal(problem)}, {source}))"
+    wrong = f"error(concat({literal(problem)}, {source}, '\".'))"
     return f"CASE WHEN {source} NOT IN {words} THEN {wrong} ELSE {source} END"
 
 

@@ -82,7 +82,8 @@ def test_words_are_good_as_they_are_written_only(trades, engine, name, good):
     others = trades[name].astype(str).str.swapcase()
     for written in (others, others.astype("category")):
         frame = on(engine, trades.assign(**{name: written}))
-        with pytest.raises(lab.LabError, match=rf"orders: {name} has .*as {good}, or"):
+        said = rf"orders: {name} has .*as {good}, or .*, not as \"\w+\"\.$"
+        with pytest.raises(lab.LabError, match=said):
             lab.fills.orders(frame)
 
 
