@@ -389,14 +389,15 @@ class Relation(Given[Any]):
         self.wanted(asked.question)
         if isinstance(asked.prices, Relation):
             asked.prices.check(asked.question.price_needs)
-            prices = running.plain(asked.prices.frame)
+            prices = asked.prices.plain
         else:
             prices = asked.prices_in_memory
-        # Prices that are a relation of another connection are refused when both are joined.
-        running.check_meanings(self.frame, self.caller)
-        return running.ask_relation(
-            asked.question, running.plain(self.frame), prices, asked.tables
-        )
+        return running.ask_relation(asked.question, self.plain, prices, asked.tables)
+
+    @cached_property
+    def plain(self) -> Any:
+        """The relation as questions take it; a call may ask several."""
+        return running.plain(self.frame, self.caller)
 
     def _read(self, names: list[Any]) -> pa.Table:
         table = self.frame.to_arrow_table()

@@ -145,17 +145,13 @@ def ask_relation(
     return found if question.has_groups else _by_row(question, found, types)
 
 
-def check_meanings(relation: Any, caller: str) -> None:
-    """Refuse a relation whose connection gives queries another meaning."""
+def plain(relation: Any, caller: str) -> Any:
+    """Return a relation whose texts are compared as they are, unless queries have another meaning where it is."""
     for (name,) in relation.query(TRADES, OTHER_MEANINGS).fetchall():
         raise LabError(
             f"{caller}: the relation's connection has a function, table or setting {shown(name, 60)} of its own, which "
             "would change the answer. Drop or reset it, or give relation.to_arrow_table()."
         )
-
-
-def plain(relation: Any) -> Any:
-    """Return a relation whose texts are compared as they are."""
     # Columns of a table may have collations, which no type shows.
     texts = [
         f"{quoted(name)} COLLATE C AS {quoted(name)}"
