@@ -58,9 +58,9 @@ FEES_BPS = {
 # The taker fee of every tier if both tokens are stable coins.
 STABLE_FEE_BPS = 4
 
-# The width of makers' quotes, by the venue that is to be cheaper for users, by 5 basis points (the pool) or by 14 (the
+# The width of makers' quotes, by the venue that is to be cheaper for users, by 7 basis points (the pool) or by 14 (the
 # book).
-SPREAD_PERCENT = {"pool": 520, "neither": 380, "book": 25}
+SPREAD_PERCENT = {"pool": 520, "neither": 340, "book": 25}
 # An arbitrageur is at most 2**14 ms ahead of the order before which it acts.
 DELAY_BITS = 14
 # At each event so many other pools are checked, and brought back if they are so far outside their band.
