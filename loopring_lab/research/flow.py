@@ -10,7 +10,7 @@ from loopring_lab.arguments import parse_tolerance
 from loopring_lab.engine.ask import ask, ask_table, given
 from loopring_lab.engine.asof import asof_sql
 from loopring_lab.engine.clusters import check_intervals, student_sql
-from loopring_lab.engine.groups import DAY, keys_of
+from loopring_lab.engine.groups import keys_of
 from loopring_lab.engine.kinds import FrameT, Given, Trades
 from loopring_lab.engine.near import prices_near
 from loopring_lab.engine.question import ORDER_COLUMNS, Question
@@ -30,7 +30,7 @@ from loopring_lab.fills.sides import ONCE, ROLE_COLUMNS, role_steps
 # The name that sentences have for a venue.
 VENUES = {"amm": "pool", "dex": "book"}
 # Orders of one day may meet the same error of a price, so a day is one observation.
-FIRST_DAY = f"min(ms) // {DAY}"
+FIRST_DAY = f"min({DAY_SQL})"
 # Fewer other days say nothing of how an account trades.
 LEAST_DAYS = 3
 # Gains are whole numbers of a millionth of a basis point, whose sums are the same in any order. A gain beyond a hundred
