@@ -296,10 +296,10 @@ KINDS: dict[str, Callable[[Rng], Orders]] = {
     "no arbitrage": no_arbitrage,
     "frozen feed": frozen_feed,
     "same cost": same_cost,
+    "largest at the pool": largest_at_the_pool,
     # These kinds were written before their author had read the method.
     "stale spells": stale_spells,
     "larger at the pool": larger_at_the_pool,
-    "largest at the pool": largest_at_the_pool,
     "coming and going": coming_and_going,
     "costly days": lambda rng: costly_days(rng, 0),
     "costly days, more at the pool, matched by day": lambda rng: costly_days(rng, 0.4),
