@@ -174,4 +174,5 @@ def _column_sql(name: str, kind: str, wanted: str, caller: str) -> str:
     if name == "fee_bps":
         # Polars and Arrow keep a rate that is not a number; pandas means an unknown one by it.
         return f"nullif({source}::DOUBLE, 'NaN'::DOUBLE)"
-    return only_words(source if kind == wanted else f"{source}::{wanted}", name, caller)
+    typed = source if kind == wanted else f"{source}::{wanted}"
+    return only_words(typed, name, caller)

@@ -69,7 +69,7 @@ from loopring_lab.fills.sides import ROLE_COLUMNS, role_steps
 MATCH = ("market", "side", "size", "week")
 # Values that orders of a cell may share besides their market, as SQL over orders. Any other name is a column of the
 # trades. Classes of equally many orders would not do: in the class of the largest, some are a thousand times others,
-# so that a venue which has more of these, where they cost more, would look dearer.
+# so that a venue which has more of these, where they cost more, would look worse.
 CELLS = {
     "side": "side",
     "size": "floor(log2(size::DOUBLE))::BIGINT",
