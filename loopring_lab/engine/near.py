@@ -17,6 +17,7 @@ from loopring_lab.engine.groups import HOUR
 from loopring_lab.engine.kinds import Arrow, Given
 from loopring_lab.engine.question import ORDER_COLUMNS, PLACE, Question
 from loopring_lab.engine.running import run
+from loopring_lab.engine.text import TRADES
 
 NEEDS = ("created_at", "market", "price")
 # A frame with one of these holds trades, not closes.
@@ -99,8 +100,10 @@ def closes_near(
         text = "\nUNION\n".join([NEAR, *beyond])
         near = run(text, caller, hours=near, priced=ask_table(usable, prices))
     columns = [*needs, *(name for name in PLACE if name in prices.names)]
+    # Rows as they are given: converting prices takes as long as finding them, and is done where they are used.
+    these = IN_THESE.format(texts=texts)
     steps = {
-        "sums": f"-- the prices of these hours\nSELECT {', '.join(columns)} FROM trades"
+        "sums": f"-- the prices of these hours\nSELECT {', '.join(columns)} FROM {TRADES} {these}"
     }
-    of_hours = Question(caller, steps, columns, only=IN_THESE.format(texts=texts))
+    of_hours = Question(caller, steps, columns)
     return Arrow(ask_table(of_hours, prices, near=near), caller)
