@@ -370,25 +370,33 @@ def _levels(
     for level in [cluster] if cluster else LEVELS:
         # Sums of clusters in cells are nearly as many as orders, so that those of one level are enough at a time.
         parts = by_week if level == "week" else _parts_of(sums, level, cells)
-        counted = parts[parts["week"].isin(shared)]
-        at_venues = counted["cluster"].groupby(venue_of[counted["place"]])
-        every = counted["cluster"].nunique()
-        fewest = int(at_venues.nunique().min()) if every else 0
-        speaks_for_itself = every == 1 and NO_ACCOUNT not in set(counted["cluster"])
+        clusters, fewest = _clusters(parts[parts["week"].isin(shared)], venue_of)
+        speaks_for_itself = len(clusters) == 1 and NO_ACCOUNT not in clusters
         if fewest >= LEAST_CLUSTERS:
-            yield level, fewest, every - 1, parts
+            yield level, fewest, len(clusters) - 1, parts
         elif cluster is None and level == "account" and not speaks_for_itself:
             # A few accounts cannot speak for others.
             return
 
 
+def _clusters(parts: pd.DataFrame, venue_of: np.ndarray) -> tuple[np.ndarray, int]:
+    """Return the clusters that have these parts, and how many there are at the venue with fewer."""
+    at_venues = parts["cluster"].groupby(venue_of[parts["place"]])
+    fewest = int(at_venues.nunique().min()) if len(parts) else 0
+    return parts["cluster"].unique(), fewest
+
+
 def _parts_of(sums: pa.Table, level: str, cells: pd.DataFrame) -> pd.DataFrame:
     """Return the sums of clusters by week, and by the ``place`` of their cell among those of the fit."""
-    of_level = sums.filter(pc.equal(sums["level"], 1 + LEVELS.index(level)))
-    parts: pd.DataFrame = of_level.drop_columns(["described", "level"]).to_pandas()
-    parts["place"] = pd.Index(cells["cell"]).get_indexer(parts.pop("cell"))
+    place = pc.index_in(sums["cell"], pa.array(cells["cell"]))
+    is_of_level = pc.equal(sums["level"], 1 + LEVELS.index(level))
     # Cells of a venue without a curve are not among those of the fit.
-    return parts[parts["place"] >= 0]
+    is_wanted = pc.and_(is_of_level, pc.is_valid(place))
+    columns = sums.select(["week", "cluster", "orders", "cost"])
+    parts: pd.DataFrame = (
+        columns.append_column("place", place).filter(is_wanted).to_pandas()
+    )
+    return parts
 
 
 def _curves(
