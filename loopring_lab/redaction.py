@@ -60,11 +60,21 @@ class Secret(Hidden, int):
     """An integer that must not be shown: an L2 secret or the nonce of a signature."""
 
 
-class SecretText(Hidden, str):
+class _Cut(Hidden):
+    """Mixin of hidden text and bytes: ``[:]`` is the text itself, and any other slice of it is hidden, too."""
+
+    def __getitem__(self, part: Any) -> Any:
+        # Tracebacks by rich cut a long text, and show what is left.
+        found = super().__getitem__(part)  # type: ignore[misc]
+        is_cut = isinstance(part, slice) and part != slice(None)
+        return hide(found) if is_cut else found
+
+
+class SecretText(_Cut, str):
     """Text that must not be shown, such as a signature in hex."""
 
 
-class SecretBytes(Hidden, bytes):
+class SecretBytes(_Cut, bytes):
     """Bytes that must not be shown, such as the signature of a key seed."""
 
 

@@ -13,7 +13,7 @@ from loopring_lab import protocol
 from loopring_lab.errors import ProtocolError
 from loopring_lab.keys.signers import sign_text, sign_typed_data
 from loopring_lab.protocol import curve
-from loopring_lab.redaction import without_addresses
+from loopring_lab.redaction import hide, without_addresses
 
 SIGNATURE = "0x" + bytes(range(7, 71)).hex() + "1b"
 KEY = protocol.l2_key(SIGNATURE)
@@ -114,6 +114,24 @@ def test_no_interrupted_calculation_shows_its_secret(
 
     monkeypatch.setattr(curve, name, interrupt)
     assert leaks(trace_of(CALCULATIONS[calculation], KeyboardInterrupt)) == []
+
+
+@pytest.mark.parametrize("secret", [SIGNATURE, bytes.fromhex(SIGNATURE[2:])])
+def test_a_part_of_a_secret_is_as_hidden_as_the_whole(secret):
+    # rich shows the first 80 characters of a long text in its tracebacks.
+    hidden = hide(secret)
+    for part in (hidden[:60], hidden[2:], hidden[::2]):
+        assert f"{part} {part!r}" == "<hidden> <hidden>"
+    assert hidden[2:] == secret[2:]
+    assert repr(hidden[:]) == repr(secret)
+    assert (hidden[0], hidden[-1]) == (secret[0], secret[-1])
+
+
+def test_a_display_of_rich_that_cuts_long_texts_shows_nothing_of_a_secret():
+    pretty = pytest.importorskip("rich.pretty")
+    shown = pretty.pretty_repr({"signature": hide(SIGNATURE)}, max_string=80)
+    assert "<hidden>" in shown
+    assert leaks(shown) == []
 
 
 def test_a_leak_would_be_found():
