@@ -71,8 +71,8 @@ _INSTRUCTIONS = {
 }
 # The number of times an update is sent while no answer arrives: the relayer recognises the same bytes.
 ATTEMPTS = 3
-# The relayer's code for a nonce that is not the account's.
-STALE_NONCE = 102021
+# The relayer's codes for a nonce that is not the account's, and for an update while one is pending.
+_TAKEN = (102021, 100204)
 
 
 class KeyUpdate:
@@ -428,11 +428,12 @@ class KeyUpdate:
                 # Only where the relayer may have it already is it sent again, also where a later attempt did not
                 # arrive; a refusal stands.
                 is_unheard = isinstance(error, TransportError | RateLimited)
-                is_stale = isinstance(error, RelayerError) and error.code == STALE_NONCE
+                is_taken = isinstance(error, RelayerError) and error.code in _TAKEN
                 if error.maybe_received or (self._lost and is_unheard):
                     self._lost.append(str(error))
-                elif self._lost and is_stale:
+                elif self._lost and is_taken:
                     # The nonce was taken meanwhile, by an earlier attempt or by another update: the account tells.
+                    # A relayer may also refuse what is sent again as a duplicate, rather than call it idempotent.
                     return Submission(PROCESSING)
                 else:
                     raise

@@ -361,6 +361,35 @@ def test_an_update_whose_nonce_is_taken_when_it_is_sent_again_is_followed(
             receipt.wait()
 
 
+@pytest.mark.parametrize("is_ours", [True, False])
+def test_an_update_that_is_refused_as_a_duplicate_when_it_is_sent_again_is_followed(
+    setup, is_ours
+):
+    """The answer is lost, and a relayer that keeps no answers says only that an update is pending."""
+    update = setup.prepare()
+    real = setup.transport.post
+    sent = update if is_ours else setup.prepare(key_seed="x with key nonce: 1")
+    body = sent.body()
+    problem = TransportError("The cable was cut. Replace it.", maybe_received=True)
+
+    def loses_the_first(path: str, _: bytes, **secrets: Any) -> bytes:
+        if setup.transport.sent:
+            hint = "Ask for its outcome."
+            raise RelayerError("duplicate request", status=400, code=100204, hint=hint)
+        real(path, json.dumps(body).encode(), signature=body["ecdsaSignature"][:])
+        raise problem
+
+    setup.transport.post = loses_the_first  # type: ignore[method-assign]
+    receipt = update.submit()
+    assert receipt.poll() == "processing"
+    setup.finish()
+    if is_ours:
+        assert receipt.wait().has_key(update.l2_key)
+    else:
+        with pytest.raises(KeyUpdateError, match="was processed first"):
+            receipt.wait()
+
+
 def silent_for_posts(number: int, request: Request) -> Answer:
     return Answer(hang_up=True) if request.method == "POST" else Answer(404)
 
