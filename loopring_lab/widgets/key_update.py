@@ -596,13 +596,10 @@ def signer_from_private_key(private_key: SecretText, wallet: str) -> Signer:
         raise KeyUpdateError(
             "private key: expected 64 hex digits, with or without 0x. Type it again."
         )
-    if not any(data):
+    if not 0 < int.from_bytes(data, "big") < SECP256K1_ORDER:
         raise KeyUpdateError(
-            "private key: it is all zeros, which is no wallet's key. Type the key of the account's wallet."
-        )
-    if int.from_bytes(data, "big") >= SECP256K1_ORDER:
-        raise KeyUpdateError(
-            "private key: the number is too large to be a wallet's key. Type the key of the account's wallet."
+            "private key: the number is zero or too large to be a wallet's key. Type the key of the account's "
+            "wallet."
         )
     signer: Signer = Wallet.from_key(data)
     if signer.address.lower() != wallet.lower():

@@ -186,8 +186,8 @@ def test_an_own_seed_makes_the_key_and_is_not_shown(wizard, setup):
         ("0x12", "private key: expected 64 hex digits"),
         ("zz" * 32, "private key: expected 64 hex digits"),
         ("0x" + "1" * 63, "private key: expected 64 hex digits"),
-        ("00" * 32, "private key: it is all zeros"),
-        ("ff" * 32, "private key: the number is too large"),
+        ("00" * 32, "private key: the number is zero"),
+        ("ff" * 32, "private key: the number is zero or too large"),
     ],
 )
 def test_an_invalid_private_key_is_refused_and_not_repeated(wizard, text, problem):
