@@ -395,9 +395,11 @@ async def read_fee(
 async def read_updates(
     backend: AnyBackend, account_id: ExistingAccount
 ) -> schemas.UpdatesResponse:
-    account = backend.accounts.find(account_id, None)
-    updates = backend.updates.of_account(account.id)
-    records = [update_record(update, account.owner, backend) for update in updates]
+    owner = backend.accounts.find(account_id, None).owner
+    records = [
+        update_record(update, owner, backend)
+        for update in backend.updates.of_account(account_id)
+    ]
     return schemas.UpdatesResponse(total_num=len(records), transactions=records)
 
 

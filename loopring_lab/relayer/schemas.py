@@ -20,7 +20,6 @@ from starlette.responses import JSONResponse
 
 from loopring_lab.relayer.settings import Address
 
-IGNORED = "Ignored."
 MS = "Milliseconds since the epoch."
 
 Status = Literal["received", "processing", "processed", "failed"]
@@ -328,13 +327,10 @@ class FeeParams(_Params):
     request_type: Literal["2"] = Field(
         description="2: an account update, the only request with a fee."
     )
-    token_symbol: str | None = Field(None, description=IGNORED)
-    amount: str | None = Field(None, description=IGNORED)
 
 
 class StorageParams(_Params):
     sell_token_id: TokenId = Field(description="Token that is sold or sent.")
-    max_next: str | None = Field(None, description=IGNORED)
 
 
 class BalancesParams(_Params):
@@ -348,7 +344,7 @@ class BalancesParams(_Params):
 # The body of a key update, which `key_updates.read_update` reads.
 
 # A member that changes nothing may be anything: the exchange's wallet sends the recommender's id as text.
-Ignored = Annotated[Any, Field(description=IGNORED)]
+Ignored = Annotated[Any, Field(description="Ignored.")]
 
 
 class _Body(BaseModel):
