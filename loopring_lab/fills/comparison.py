@@ -192,10 +192,12 @@ def compare_venues(
     Notes
     -----
     The interval is that of a cluster jackknife (CRV3) with Student's t, see `engine.clusters`; a cell that loses a
-    venue without a cluster drops out. Of fewer than 8 days it holds for these days alone. A verdict needs an interval
-    without 0, and one sign of all three differences. What changes within a week, and moves both costs and the choice of
-    a venue, such as days with a high price of gas, is not held equal by default: match ``day`` in place of ``week``
-    then.
+    venue without a cluster drops out. Of fewer than 8 days or weeks it holds for these alone: where each
+    venue has good and bad weeks, and on the whole both cost the same, nearly half of the verdicts on 30 days named one.
+    Weeks are taken to be independent: where one venue stays expensive for weeks on end, 70 to 85 % of intervals of 95 %
+    held in draws of two to six months. A verdict needs an interval without 0, and one sign of all three differences.
+    What changes within a week, and moves both costs and the choice of a venue, such as days with a high price of gas,
+    is not held equal by default: match ``day`` in place of ``week`` then.
 
     Trades of this exchange as reference, also in `prices`, carry the cost of their own venue: the interval covers
     sampling only, and the difference is pulled towards 0, at times beyond it. A verdict then needs an interval that is

@@ -292,9 +292,10 @@ def all_in_cost(
     or where a group has several, in the most frequent one, at the mean prices of the day.
 
     Intervals are those of a cluster jackknife (CRV3) with Student's t, see `engine.clusters`: the mean is computed
-    again without each account, each day or each week. Of fewer than 8 days they hold for these days alone: what all
-    fills of a day have in common, such as few references, does not vary in them. Where two or three of many accounts
-    have nearly all of the value, some 85 % of intervals of 95 % hold.
+    again without each account, each day or each week. Of fewer than 8 days or weeks they hold for these alone: what all
+    fills of one have in common, such as few references, does not vary in them. Weeks are taken to be independent: where
+    costs drift for weeks on end, fewer intervals hold. Where two or three of many accounts have nearly all of the
+    value, some 85 % of intervals of 95 % hold.
 
     Trades as a reference carry their own venue's cost, which pulls differences between venues towards 0: then
     the intervals cover sampling only. Prices from outside do not have this bias.

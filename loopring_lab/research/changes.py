@@ -114,7 +114,8 @@ def changes(
     -----
     Of 20 intervals at 95 %, one is expected to miss. The bands are Bonferroni's: with m rows that have an interval,
     each has the level 1 - (1 - `intervals`) / m. So all hold together at the level `intervals` or more, whatever
-    varies together between periods. An order with fills in two periods counts in both.
+    varies together between periods. An order with fills in two periods counts in both. A month has fewer than 8 weeks,
+    so a verdict on it is about its own weeks: where venues have good and bad weeks, months differ as these happen to.
 
     More or fewer arbitrageurs from one month to the next move the difference as a cheaper venue does: compare users
     alone, such as by ``flow`` of `with_flow`.

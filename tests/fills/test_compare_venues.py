@@ -12,7 +12,8 @@ from support.comparison import closes_after, comparison_of, matched, orders_of
 from support.engines import assert_same as assert_rows_same
 from support.engines import on
 from support.optional import thorough
-from support.populations import KINDS, compared, population, routed
+from support.populations import KINDS, START, WEEK, Orders, compared, population, routed
+from support.populations import drawn as drawn_orders
 from support.worlds import MINUTE, minute_marks, trades_of, users_of, values_of
 
 import loopring_lab as lab
@@ -198,6 +199,31 @@ def test_one_account_speaks_for_itself():
     assert found["cluster"] in ("day", "week")
     assert found["low_bps"] < 0 < found["high_bps"]
     assert "The interval is about this account" in lab.fills.describe(answer)
+
+
+def test_an_interval_of_few_weeks_is_about_these_weeks(monkeypatch):
+    """Each venue has good and bad weeks: of four weeks' orders, an interval holds their mean, and says so."""
+    of_weeks = np.array([12.0, -3.0, 6.0, 9.0])
+
+    def four_weeks(rng: np.random.Generator) -> Orders:
+        orders = drawn_orders(rng, 1200, 28)
+        dearer = of_weeks[(orders.ms - START) // WEEK] * orders.is_pool
+        return orders._replace(cost=orders.cost + dearer)
+
+    monkeypatch.setitem(KINDS, "four weeks", four_weeks)
+    answer = compared("four weeks", *range(40))
+    holds = answer["low_bps"].lt(6) & answer["high_bps"].gt(6)
+    assert holds.sum() >= 36
+    assert set(answer["cluster"]) <= {"account", "day"}
+    by_days = answer[answer["cluster"] == "day"]
+    said = str(lab.fills.describe(by_days.head(1)))
+    assert "Of fewer than 8 weeks, it holds for these weeks alone." in said
+
+
+def test_an_interval_of_many_days_is_not_said_to_be_about_few_weeks():
+    answer = compared("costly days", 1, cluster="day")
+    assert answer["clusters"].item() >= 56
+    assert "weeks alone" not in lab.fills.describe(answer)
 
 
 def test_where_nothing_is_shared_nothing_is_compared():
