@@ -171,8 +171,11 @@ def to_float(frame: Any) -> Any:
     [0.1, nan]
     """
     if isinstance(frame, pd.DataFrame):
-        decimals = [name for name, column in frame.items() if is_exact(column)]
-        return frame.astype(dict.fromkeys(decimals, float))
+        # By place, as frames put side by side have columns of one name.
+        converted = frame.copy()
+        for place, _ in enumerate(frame):
+            converted.isetitem(place, to_float(frame.iloc[:, place]))
+        return converted
     if isinstance(frame, pd.Series):
         return frame.astype(float) if is_exact(frame) else frame
     if isinstance(frame, (Decimal, int, float, np.number)):

@@ -65,7 +65,7 @@ def total(
         values = values[is_of_token]
         tokens = tokens[is_of_token]
     # pandas would skip what is not known, and the sum would be too small.
-    missing = int(values.isna().sum())
+    missing = values.isna().sum()
     if missing:
         raise AmountError(
             f"{missing} of {len(values)} amounts in {values.name!r} are null, so their total is unknown. "
@@ -82,7 +82,7 @@ def total(
         )
     if tokens.isna().any():
         raise AmountError(
-            f"{int(tokens.isna().sum())} of {len(tokens)} amounts in {values.name!r} have no {tokens.name}, so they "
+            f"{tokens.isna().sum()} of {len(tokens)} amounts in {values.name!r} have no {tokens.name}, so they "
             "have no total. Inspect them with lab.anomalies(trades), or drop them with .dropna()."
         )
     return values.groupby(tokens, observed=True).sum()

@@ -175,6 +175,14 @@ def test_columns_of_any_names_become_floats(dtype):
     assert to_float(frame).to_numpy().tolist() == [[2.5, 2.5]]
 
 
+def test_columns_of_one_name_become_floats_each_by_itself():
+    sizes = to_units([15, 20], 1).rename("size")
+    texts = pd.Series(["a", "2"], name="size")
+    floats = to_float(pd.concat([sizes, texts], axis=1))
+    assert floats.iloc[:, 0].tolist() == [1.5, 2.0]
+    assert floats.iloc[:, 1].equals(texts)
+
+
 @pytest.mark.parametrize(
     "number", [Decimal("2.5"), Amount("2.5"), 2.5, np.float32(2.5)]
 )
