@@ -89,6 +89,18 @@ def test_fees_are_those_of_the_blocks(blocks):
     assert (of, of - priced) == (count, found.names["valued"]["unpriced"].sum())
 
 
+def test_fees_of_nothing_have_a_value(real):
+    """The pool pays no fee in any fill: what it paid is known, and is 0."""
+    pool, count = Counter(
+        fact["account_b"] for fact in facts(real) if fact["fee_b"] == 0
+    ).most_common(1)[0]
+    found = run("02_fee_analysis.ipynb", blocks=str(real), account_id=pool)
+    priced, of, paid = found.numbers("Fees of # of # fills: # ")
+    assert (of, paid) == (count, 0)
+    assert priced > 0
+    assert "no fee has a value" not in found.text
+
+
 @pytest.fixture(scope="module")
 def venues(blocks):
     return run("03_amm_versus_orderbook.ipynb", blocks=str(blocks), horizon="1h")
