@@ -331,6 +331,11 @@ def test_parts_of_a_store_are_read(month):
         20_100,
         20_101,
     ]
+    account, fills = part.numbers("Account #, in the whole store: # fills.")
+    counts = Counter(fact[f"account_{side}"] for fact in facts(month) for side in "ab")
+    assert fills == counts[account]
+    chosen = part.names["trades"]
+    assert fills > (chosen["account_id"] == account).sum()
 
 
 @pytest.mark.thorough
