@@ -119,8 +119,9 @@ class Import:
         """Import every file; count the blocks that were not held, and what submits no block."""
         listing = None if tokens is None else given_path(tokens)
         text = None if listing is None else _listing(listing)
-        endings = tuple(READERS)
-        found = find_files(paths, endings, "Give files with blocks.", besides=FILE)
+        found = find_files(
+            paths, tuple(READERS), "Give files with blocks.", besides=FILE
+        )
         files = [file for file in found if file != listing]
         try:
             for file in files:
@@ -311,8 +312,6 @@ def _parquet(file: Path, name: str) -> Iterator[Item]:
             for row in plain.to_pylist():
                 number += 1
                 yield _call(row, f"{name}, row {number}")
-    except LabError:
-        raise
     except (
         pa.ArrowException,
         ArithmeticError,
@@ -348,8 +347,11 @@ def _csv(file: Path, name: str) -> Iterator[Item]:
     # The limit is one for the whole process, and by default shorter than the calldata of some blocks. A higher one that
     # somebody has set stays.
     csv.field_size_limit(max(csv.field_size_limit(), LONGEST_FIELD))
-    lines = read_lines(file, hint=HINT)
-    rows = csv.DictReader(line.decode("utf-8-sig", "replace") for line in lines)
+    lines = (
+        line.decode("utf-8-sig", "replace") for line in read_lines(file, hint=HINT)
+    )
+    # Read strictly, a quote that nothing closes is an error; otherwise all rows after it would be part of one field.
+    rows = csv.DictReader(lines, strict=True)
     number = 0
     try:
         columns = _columns(list(rows.fieldnames or []), name)

@@ -464,6 +464,11 @@ BROKEN: dict[str, tuple[str, bytes, str]] = {
         b"input,status\n0x00,1,2\n",
         "a.csv, after row 1: expected a table",
     ),
+    "a quote that nothing closes": (
+        "a.csv",
+        b'input,note\n0x00,"odd\n0x00,plain\n0x00,plain\n',
+        "a.csv, after row 0: expected a table",
+    ),
     "old line ends": (
         "a.csv",
         b"input,status\r0x00,1\r",
