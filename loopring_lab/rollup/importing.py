@@ -70,8 +70,9 @@ INPUT = "input"
 HASH = "hash"
 NUMBER = "blocknumber"
 # Names of columns that tell whether a transaction succeeded: a yes in one of the first kind says so, and a no in one
-# of the others. Each export has its own, such as receipt_status, success, isError and tx_failed.
-OUTCOME = re.compile("(?P<success>status|succe)|error|fail|revert")
+# of the others. Each export has its own, such as receipt_status, success, isError and tx_failed. A whole receipt has
+# the outcome within it, is neither yes nor no, and so is refused.
+OUTCOME = re.compile("(?P<success>status|succe|receipt$)|error|fail|revert")
 
 
 class Call(NamedTuple):

@@ -212,8 +212,9 @@ class Store:
         ``eth_getLogs``, as objects, lists or JSON-RPC answers, also one to a line. In .csv and .parquet are
         tables of transactions with the columns ``hash``, ``block_number`` and ``input``, as public datasets
         have them. Columns that say whether a transaction succeeded are heeded: those with status, success, error,
-        fail or revert in their names, with 1 and 0 or true and false; anything else in them is refused.
-        Transactions that failed are skipped, and other calls and events.
+        fail or revert in their names, with 1 and 0 or true and false; anything else in them is refused, and so is a
+        whole ``receipt``, whose status belongs in a column of its own. Transactions that failed are skipped, and
+        other calls and events.
 
         Files are read in order, those of a folder by name. Blocks are committed in batches, all of a batch
         or none; those before an error stay.

@@ -233,6 +233,13 @@ def test_what_is_neither_yes_nor_no_is_refused_with_its_row(
     assert submitted(store) == expected((1,))
 
 
+@pytest.mark.parametrize("suffix", [".jsonl", ".parquet"])
+def test_a_receipt_within_a_transaction_is_not_passed_over(store, tmp_path, suffix):
+    rows = [transaction(1, receipt={"status": "0x0"})]
+    with pytest.raises(LabError, match="receipt: expected 1 or 0, .*status"):
+        store.import_files(write_table(tmp_path / f"a{suffix}", rows))
+
+
 def test_the_sample_beside_other_blocks_is_not_the_name_of_all(store, tmp_path):
     listing = BUNDLED["sample"] / "tokens.json"
     store.import_files(BUNDLED["sample"], tokens=listing)
