@@ -105,7 +105,8 @@ def sync(
         raise LabError(
             f"from_block={first} is after to_block={last}, so nothing is between. Give the lower number first."
         )
-    address = rpc or hide(os.environ.get(VARIABLE) or None)
+    # An empty address is somebody's mistake, and no wish for synthetic blocks.
+    address = hide(os.environ.get(VARIABLE) or None) if rpc is None else rpc
     if address is None:
         from loopring_lab.relayer.server import embedded
 
@@ -384,8 +385,7 @@ class Sync:
     def _commit(self) -> None:
         batch = self._batch
         self._batch = []
-        if batch:
-            self._store.add(batch)
+        self._store.add(batch)
 
     def _fetch_all(self, grouped: list[list[Submission]]) -> Iterator[Fetched]:
         """Yield what transactions hold, given by their events; several requests are under way."""

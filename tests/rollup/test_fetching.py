@@ -601,6 +601,12 @@ def test_numbers_of_blocks_are_checked_before_anything_is_asked(store, number):
         store.sync("http://127.0.0.1:1", from_block=number)
 
 
+def test_an_empty_address_does_not_fill_a_store_with_synthetic_blocks(store):
+    with pytest.raises(LabError, match="not an address of an Ethereum endpoint"):
+        store.sync("", to_block=11_151_000)
+    assert store.source is None
+
+
 def test_a_range_that_ends_before_it_begins_is_refused(store):
     with pytest.raises(LabError, match=r"from_block=10 is after to_block=5"):
         store.sync("http://127.0.0.1:1", from_block=10, to_block=5)
