@@ -309,9 +309,9 @@ class BlockFile:
     def listed_tokens(self) -> list[Any]:
         """Return the records of the listing of tokens, none if there is no listing."""
         listed = parse_json(self.last_listing() or "[]", "tokens")
-        return (
-            list(listed.get("tokens", [])) if isinstance(listed, dict) else list(listed)
-        )
+        if isinstance(listed, dict):
+            listed = listed.get("tokens", [])
+        return list(listed)
 
     # Writing
 
@@ -319,13 +319,11 @@ class BlockFile:
         """Bind the store to a source; what comes of several is named after the exchange, which makes them one."""
         bound = self.database.source()
         common_name = None
-        is_same_exchange = (
-            bound and bound.exchange and bound.exchange == source.exchange
-        )
         # Synthetic exchanges share an address, and their names tell the worlds apart.
         if (
             bound
-            and is_same_exchange
+            and bound.exchange
+            and bound.exchange == source.exchange
             and not bound.synthetic
             and bound.name != source.name
         ):

@@ -79,10 +79,10 @@ class MissingBlocks(RpcError):
 class Wanted(NamedTuple):
     """What a sync is asked for: None for what the chain decides."""
 
-    exchange: str | None = None
-    from_block: int | None = None
-    to_block: int | None = None
-    confirmations: int | None = None
+    exchange: str | None
+    from_block: int | None
+    to_block: int | None
+    confirmations: int | None
 
 
 def sync(

@@ -101,6 +101,7 @@ class Import:
         self._store = store
         self._next = first_block
         self._progress = progress
+        self._root = b""  # where the last block ended that got a number
         self._exchange = ""
         self._folder: Path | None = None  # of the last file
         self._read = 0
@@ -147,12 +148,19 @@ class Import:
         if not blocks:
             self._skipped += 1
         for raw in blocks:
+            # Tables of public datasets have their rows in any order.
+            if self._root and self._root != raw.data[20:52]:
+                raise BlockError(
+                    f"{item.where}: does not begin where the block before it ended, so first_block= gives no number. "
+                    "Put the blocks in order, without gaps, or leave first_block= out."
+                )
             self._bind(file, calldata.to_hex(raw.data[:20]))
             self._batch.append((item.where, raw._replace(block_id=self._next)))
             self._bytes += len(raw.data) + len(raw.auxiliary)
             self._read += 1
             if self._next is not None:
                 self._next += 1
+                self._root = raw.data[52:84]
         if len(self._batch) >= BATCH_BLOCKS or self._bytes >= BATCH_BYTES:
             self._commit()
 

@@ -20,7 +20,7 @@ STEPS = """
 WITH
 -- Accounts of which AMM updates state the balances of two tokens that have a market.
 listed AS (
-    SELECT account, market, base, quote, base_decimals, quote_decimals
+    SELECT * EXCLUDE (one, other)
     FROM (
         SELECT account,
             min(token) AS one,
@@ -49,7 +49,7 @@ totals AS (
 held AS (
     SELECT DISTINCT
         run, block, index_in_block,
-        account, market, base, quote, base_decimals, quote_decimals,
+        account, market, base_decimals, quote_decimals,
         base_total + coalesce(
             last_value(base_before IGNORE NULLS) OVER so_far,
             first_value(base_before IGNORE NULLS) OVER to_come
@@ -66,13 +66,11 @@ held AS (
             RANGE BETWEEN CURRENT ROW AND UNBOUNDED FOLLOWING
         )
 ),
--- Where a run ends, what was known is known no more.
+-- Where a run ends, what was known is known no more: these rows have no balances.
 ended AS (
     SELECT DISTINCT
-        next.run, next.block, NULL::BIGINT AS index_in_block,
-        account, market, base, quote, base_decimals, quote_decimals,
-        NULL AS base_balance,
-        NULL AS quote_balance
+        next.block, NULL::BIGINT AS index_in_block,
+        account, market, base_decimals, quote_decimals
     FROM held
     JOIN (
         SELECT run,
@@ -110,13 +108,16 @@ def pool_balances(
         runs = run + np.cumsum(begins != np.array(ends[:-1], object))
         moved.append(balances.movements(blocks, runs, first))
         numbers = np.arange(len(runs))
-        of_batch = {
-            "run": runs,
-            "block": first + numbers,
-            "block_id": headers["block_id"],
-            "created_at": pa.array(block_frames.created_at(blocks, numbers)),
-        }
-        of_blocks.append(pa.table(of_batch))
+        of_blocks.append(
+            pa.table(
+                {
+                    "run": runs,
+                    "block": first + numbers,
+                    "block_id": headers["block_id"],
+                    "created_at": block_frames.created_at(blocks, numbers),
+                }
+            )
+        )
         root = ends[-1]
         run = int(runs.max(initial=run))
         first += len(runs)

@@ -228,8 +228,8 @@ class Store:
             A listing of tokens: JSON as ``GET /exchange/tokens`` answers it. Tokens without decimals in it
             are left out.
         first_block : int, optional
-            Number of the first block in these files; the others follow in order. Leave it out where events or
-            blocks held tell the numbers.
+            Number of the first block in these files; the others follow in order, and one that does not begin with
+            the root of the one before it is refused. Leave it out where events or blocks held tell the numbers.
         progress : bool or callable, optional
             A callable gets the blocks read, as both numbers: files do not say how many they hold.
 

@@ -378,6 +378,18 @@ def test_a_folder_is_read_in_the_order_of_names(store, tmp_path):
     assert store.tokens()["decimals"].tolist() == [18]
 
 
+@pytest.mark.parametrize("numbers", [(2, 1, 3), (1, 3)])
+def test_no_block_is_numbered_that_does_not_follow_the_one_before(
+    store, tmp_path, numbers
+):
+    rows = [transaction(number) for number in numbers]
+    table = write_table(tmp_path / "a.csv", rows)
+    with pytest.raises(LabError, match=r"a\.csv, row 2: does not begin where"):
+        store.import_files(table, first_block=numbers[0])
+    assert [raw.block_id for raw in store.blocks().raw] == [numbers[0]]
+    assert store.import_files(table).attrs["added"] == len(numbers) - 1
+
+
 def test_events_number_blocks_and_name_tokens_and_others_are_skipped(store, tmp_path):
     token = log_of(
         1, topics=[REGISTERED], data="0x" + "00" * 12 + "cd" * 20 + f"{7:064x}"
