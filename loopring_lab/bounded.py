@@ -96,6 +96,11 @@ def given_path(path: str | os.PathLike[str]) -> Path:
         raise LabError(
             "An address, which may hold a key, is no path. Give a file or a folder of this machine."
         )
+    if path == "":
+        # Python takes it for the folder that it is in.
+        raise LabError(
+            "An empty text is no path. Give a file or a folder, or leave it out."
+        )
     try:
         found = Path(path).expanduser()
         # There may be nothing yet: whoever reads it says so.

@@ -107,3 +107,17 @@ def test_a_pipe_among_files_to_read_is_called_one(tmp_path):
     for path, problem in ((pipe, "a pipe or a device"), (missing, "no such file")):
         with pytest.raises(lab.LabError, match=problem):
             bounded.find_files(path, (".json",), "Give another.")
+
+
+@pytest.mark.parametrize(
+    "give",
+    [
+        lambda: lab.connect(blocks=""),
+        lambda: lab.connect(recording=""),
+        lambda: lab.Archive(""),
+        lambda: lab.tables.prices(""),
+    ],
+)
+def test_an_empty_path_is_none(give):
+    with pytest.raises(lab.LabError, match="An empty text is no path"):
+        give()

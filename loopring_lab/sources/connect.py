@@ -153,19 +153,19 @@ def connect(
     source = given_name(source)
     check_rate(rate)
     only_source({"base_url": base_url, "recording": recording, "blocks": blocks})
-    if blocks:
+    if blocks is not None:
         return _read_blocks(blocks, source)
     if base_url is None and recording is None:
         base_url = hide(os.environ.get("LOOPRING_BASE_URL") or None)
         if base_url is None:
-            recording = hide_addresses(os.environ.get("LOOPRING_RECORDING"))
+            recording = hide_addresses(os.environ.get("LOOPRING_RECORDING") or None)
     if base_url is not None:
         key = key or hide(os.environ.get("LOOPRING_API_KEY"))
         transport = Transport(
             base_url, api_key=key, rate=rate, timeout=timeout, allow_http=allow_http
         )
         return Client(transport, source)
-    if recording:
+    if recording is not None:
         return _read_recording(given_path(recording).resolve(), source)
     if source is not None:
         raise LabError(
@@ -189,7 +189,7 @@ def connect(
 
 def only_source(given: Mapping[str, Any]) -> str | None:
     """Return the name of the source that is given, if any; several are an error."""
-    named = [name for name, value in given.items() if value]
+    named = [name for name, value in given.items() if value is not None]
     if len(named) > 1:
         raise LabError(
             f"{' and '.join(named)} are given, and each is a source of its own. Give one of them."
