@@ -196,10 +196,9 @@ def _is_agreed(row: dict[Any, Any]) -> bool:
 
 
 def _about_whom(row: dict[Any, Any]) -> str:
-    level = row["cluster"]
-    clusters = counted(row["clusters"], level)
+    clusters = counted(row["clusters"], row["cluster"])
     if pd.isna(row["low_bps"]):
-        if level != "account":
+        if row["cluster"] != "account":
             return f"There is no interval: {clusters} at one of the venues are too few."
         if not row["accounts"]:
             return (
@@ -212,15 +211,9 @@ def _about_whom(row: dict[Any, Any]) -> str:
                 "cluster='day' asks about these accounts alone."
             )
         return "There is no interval: without one of the accounts nothing is left to compare."
-    sentence = f"The interval is as wide as {level}s vary ({clusters} at the venue that has fewer)."
     if row["accounts"] == 1:
-        sentence = (
-            f"The interval is about this account, whose {level}s vary ({clusters})."
-        )
-    # Fewer than 56 days may be of too few weeks for an interval as wide as weeks vary.
-    if level == "day" and row["clusters"] < 7 * LEAST_CLUSTERS:
-        sentence += " Of fewer than 8 weeks, it holds for these weeks alone."
-    return sentence
+        return f"The interval is about this account, whose {row['cluster']}s vary ({clusters})."
+    return f"The interval is as wide as {row['cluster']}s vary ({clusters} at the venue that has fewer)."
 
 
 def _what_is_enough(row: dict[Any, Any]) -> str:
