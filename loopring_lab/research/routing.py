@@ -375,15 +375,30 @@ FROM trades"""
         ["created_at" if name == "first" else name for name in orders.column_names]
     )
     rows = given(named, CALLER)
+    # Orders also have the caller's own columns, which may have any names.
+    needs = (
+        "created_at",
+        "market",
+        "side",
+        "base",
+        "quote",
+        "size",
+        "notional",
+        "fee_token",
+        "fee",
+        "pool_quote",
+        "fills",
+        "account_id",
+    )
     if by is None:
         steps["rows"] = (
             f"-- the rates of each order\nSELECT row, {', '.join(RATES)} FROM costs"
         )
-        question = Question(CALLER, steps, named.column_names, shown=None)
+        question = Question(CALLER, steps, needs, shown=None)
         found = ask(question, rows)
         return found.rename_columns([*orders.column_names, *RATES])
     keys = keys_of(rows, by, *TAKEN)
-    question = Question(CALLER, steps, named.column_names, ("trade_id",), keys=keys)
+    question = Question(CALLER, steps, needs, ("trade_id",), keys=keys)
     question = with_estimates(
         question,
         RATES,

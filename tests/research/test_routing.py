@@ -171,9 +171,12 @@ def test_orders_without_a_size_have_no_class_and_move_none(trades, balances):
     assert classes.to_dict() == expected.to_dict()
 
 
-@pytest.mark.parametrize("by", [thorough("size_class"), ["market", "label"]])
+@pytest.mark.parametrize(
+    "by", [thorough("size_class"), ["market", 'first "digit", of account']]
+)
 def test_groups_are_columns_of_orders_or_of_trades(by, trades, balances, quotes):
-    labelled = trades.assign(label=trades["account_id"].astype(str).str[:1])
+    digit = trades["account_id"].astype(str).str[:1]
+    labelled = trades.assign(**{'first "digit", of account': digit})
     found = lab.research.pool_quotes(labelled, balances, by=by)
     assert found["orders"].sum() == len(quotes)
     assert found["fills"].sum() == quotes["fills"].sum()
