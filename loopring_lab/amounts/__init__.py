@@ -172,9 +172,9 @@ def to_float(frame: Any) -> Any:
     """
     if isinstance(frame, pd.DataFrame):
         # By place, as frames put side by side have columns of one name.
-        converted = frame.copy()
-        for place, _ in enumerate(frame):
-            converted.isetitem(place, to_float(frame.iloc[:, place]))
+        converted = frame.copy(deep=False)
+        for place, (_, column) in enumerate(frame.items()):
+            converted.isetitem(place, to_float(column))
         return converted
     if isinstance(frame, pd.Series):
         return frame.astype(float) if is_exact(frame) else frame
