@@ -193,7 +193,10 @@ def cost_curves(
     cells = _cells_with_curves(sums)
     if cells.empty:
         return _answer(fills, pd.DataFrame(), CURVE)
-    by_week = _parts_of(sums, "week", cells)
+    left_out = sums.filter(pc.is_null(sums["cell"]))["orders"]
+    place = pc.index_in(sums["cell"], pa.array(cells["cell"]))
+    sums = sums.drop_columns(["cell", "described"]).append_column("place", place)
+    by_week = _parts_of(sums, "week")
     fit = CostFit(cells, by_week)
     parts = list(_curves(fit, cells))
     rows = np.vstack([design for _, design in parts])
@@ -211,7 +214,7 @@ def cost_curves(
     drawn["high_bps"] = drawn["cost_bps"] + reach
     drawn["quote"] = _unit_of(tables["worth"])
     drawn["reference"] = kind
-    drawn[LEFT_OUT] = pc.sum(sums.filter(pc.is_null(sums["cell"]))["orders"]).as_py()
+    drawn[LEFT_OUT] = pc.sum(left_out).as_py()
     return noted(_answer(fills, drawn, CURVE), kind, fills, beside)
 
 
@@ -369,7 +372,7 @@ def _levels(
     shared = venues.index[venues == cells["fill_type"].nunique()]
     for level in [cluster] if cluster else LEVELS:
         # Sums of clusters in cells are nearly as many as orders, so that those of one level are enough at a time.
-        parts = by_week if level == "week" else _parts_of(sums, level, cells)
+        parts = by_week if level == "week" else _parts_of(sums, level)
         clusters, fewest = _clusters(parts[parts["week"].isin(shared)], venue_of)
         speaks_for_itself = len(clusters) == 1 and NO_ACCOUNT not in clusters
         if fewest >= LEAST_CLUSTERS:
@@ -386,16 +389,12 @@ def _clusters(parts: pd.DataFrame, venue_of: np.ndarray) -> tuple[np.ndarray, in
     return parts["cluster"].unique(), fewest
 
 
-def _parts_of(sums: pa.Table, level: str, cells: pd.DataFrame) -> pd.DataFrame:
+def _parts_of(sums: pa.Table, level: str) -> pd.DataFrame:
     """Return the sums of clusters by week, and by the ``place`` of their cell among those of the fit."""
-    place = pc.index_in(sums["cell"], pa.array(cells["cell"]))
     is_of_level = pc.equal(sums["level"], 1 + LEVELS.index(level))
     # Cells of a venue without a curve are not among those of the fit.
-    is_wanted = pc.and_(is_of_level, pc.is_valid(place))
-    columns = sums.select(["week", "cluster", "orders", "cost"])
-    parts: pd.DataFrame = (
-        columns.append_column("place", place).filter(is_wanted).to_pandas()
-    )
+    is_wanted = pc.and_(is_of_level, pc.is_valid(sums["place"]))
+    parts: pd.DataFrame = sums.drop_columns("level").filter(is_wanted).to_pandas()
     return parts
 
 
