@@ -25,6 +25,7 @@ from loopring_lab.errors import BlockError, DamagedArchive
 from loopring_lab.origin import Source
 from loopring_lab.rollup.blocks import Blocks
 from loopring_lab.rollup.calldata import MAX_CALL, RawBlock, to_hex
+from loopring_lab.rollup.slots import of_header
 
 if TYPE_CHECKING:
     import duckdb
@@ -412,7 +413,7 @@ class BlockFile:
         self, blocks: Sequence[RawBlock], bound: Source
     ) -> None:
         for raw in blocks:
-            exchange = to_hex(raw.data[:20])
+            exchange = to_hex(of_header(raw.data, "exchange"))
             if exchange != bound.exchange:
                 raise BlockError(
                     f"{self.database.shown}: holds blocks of {bound}, and these are of the exchange "

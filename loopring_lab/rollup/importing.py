@@ -40,6 +40,7 @@ from loopring_lab.rollup.block_file import (
 )
 from loopring_lab.rollup.calldata import HEADER, SELECTOR, SLOT, RawBlock
 from loopring_lab.rollup.events import EXCHANGES, Log, read_log
+from loopring_lab.rollup.slots import of_header
 
 HINT = "Save it again, or leave it out; batches committed before it stay."
 # Blocks and bytes that are committed together; they stay in memory until then.
@@ -149,18 +150,19 @@ class Import:
             self._skipped += 1
         for raw in blocks:
             # Tables of public datasets have their rows in any order.
-            if self._root and self._root != raw.data[20:52]:
+            root = of_header(raw.data, "merkle_root_before")
+            if self._root and self._root != root:
                 raise BlockError(
                     f"{item.where}: does not begin where the block before it ended, so first_block= gives no number. "
                     "Put the blocks in order, without gaps, or leave first_block= out."
                 )
-            self._bind(file, calldata.to_hex(raw.data[:20]))
+            self._bind(file, calldata.to_hex(of_header(raw.data, "exchange")))
             self._batch.append((item.where, raw._replace(block_id=self._next)))
             self._bytes += len(raw.data) + len(raw.auxiliary)
             self._read += 1
             if self._next is not None:
                 self._next += 1
-                self._root = raw.data[52:84]
+                self._root = of_header(raw.data, "merkle_root_after")
         if len(self._batch) >= BATCH_BLOCKS or self._bytes >= BATCH_BYTES:
             self._commit()
 

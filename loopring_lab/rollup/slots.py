@@ -258,6 +258,12 @@ def read(kind: str, rows: np.ndarray) -> dict[str, pa.Array]:
     return {field.name: _column(rows, field) for field in FIELDS[kind]}
 
 
+def of_header(data: bytes, name: str) -> bytes:
+    """Return the bytes of a field of the header that block data begins with."""
+    [field] = [one for one in FIELDS["header"] if one.name == name]
+    return data[field.start : field.start + field.width]
+
+
 def number(rows: np.ndarray, start: int, width: int) -> np.ndarray:
     """Read unsigned integers of up to four bytes."""
     if width == 3:
