@@ -192,8 +192,8 @@ def compare_venues(
     Notes
     -----
     The interval is that of a cluster jackknife (CRV3) with Student's t, see `engine.clusters`; a cell that loses a
-    venue without a cluster drops out. Of fewer than 8 days or weeks it holds for these alone: where each
-    venue has good and bad weeks, and on the whole both cost the same, nearly half of the verdicts on 30 days named one.
+    venue without a cluster drops out. Of fewer than 8 days or weeks it holds for these alone: where each venue has good
+    and bad weeks, and on the whole both cost the same, nearly half of the verdicts on 30 days named one.
     Weeks are taken to be independent: where one venue stays expensive for weeks on end, 70 to 85 % of intervals of 95 %
     held in draws of two to six months. A verdict needs an interval without 0, and one sign of all three differences.
     What changes within a week, and moves both costs and the choice of a venue, such as days with a high price of gas,

@@ -108,16 +108,13 @@ def pool_balances(
         runs = run + np.cumsum(begins != np.array(ends[:-1], object))
         moved.append(balances.movements(blocks, runs, first))
         numbers = np.arange(len(runs))
-        of_blocks.append(
-            pa.table(
-                {
-                    "run": runs,
-                    "block": first + numbers,
-                    "block_id": headers["block_id"],
-                    "created_at": block_frames.created_at(blocks, numbers),
-                }
-            )
-        )
+        of_batch = {
+            "run": runs,
+            "block": first + numbers,
+            "block_id": headers["block_id"],
+            "created_at": block_frames.created_at(blocks, numbers),
+        }
+        of_blocks.append(pa.table(of_batch))
         root = ends[-1]
         run = int(runs.max(initial=run))
         first += len(runs)
