@@ -15,7 +15,8 @@ from loopring_lab.errors import (
 # Advice on what to do next, by the relayer's error code: those of the contract, and of its official documents.
 HINTS = {
     100001: "Check the arguments against the relayer's documentation.",
-    100204: "The same request was sent before; ask for its outcome instead of sending it again.",
+    # The embedded relayer refuses any other update of the account like this while one is pending.
+    100204: "The same request, or another update of the account, is pending; wait for its outcome before you retry.",
     101001: "This address has no account here; check the owner's address.",
     101002: "No such user; check the account id.",
     102001: "The exchange address is not this relayer's; take it from the relayer you talk to.",

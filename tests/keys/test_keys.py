@@ -510,6 +510,15 @@ def test_a_refusal_is_not_asked_for_twice(setup, answer, error, told):
         assert len(server.requests) == 1
 
 
+def test_another_update_while_one_is_pending_is_told_to_wait(setup):
+    """The kernel was restarted, and the update is prepared anew: its deadline is another one."""
+    setup.prepare(valid_for="1d").submit()
+    told = refused(setup.prepare(valid_for="2d").submit, 100204)
+    assert "another update of the account" in told
+    assert "wait for its outcome" in told
+    assert "same request was sent" not in told
+
+
 # A wallet elsewhere
 
 
