@@ -21,7 +21,7 @@ from loopring_lab.protocol import (
     account_update_typed_data,
     wallet_address,
 )
-from loopring_lab.protocol.fields import parse_uint
+from loopring_lab.protocol.fields import parse_address, parse_uint
 from loopring_lab.redaction import SecretText
 from loopring_lab.sources.records import UpdateFee
 
@@ -53,14 +53,19 @@ class Counterfactual:
     Parameters
     ----------
     factory : str
-        Address of the factory that would deploy it.
+        Address of the factory that would deploy it, kept with its checksum.
     owner : str
-        Address of the wallet's owner, who signs for it.
+        Address of the wallet's owner, who signs for it; kept with its checksum, too.
     salt : int or str
         uint256; text is decimal, or hex with ``0x``.
     init_code_hash : str, optional
         32 bytes in hex that belong to the factory; not needed for the factories in
         `protocol.FACTORY_INIT_CODE_HASHES`.
+
+    Raises
+    ------
+    ProtocolError
+        One of the addresses is not valid.
 
     Examples
     --------
@@ -72,6 +77,13 @@ class Counterfactual:
     owner: str
     salt: int | str
     init_code_hash: str | None = None
+
+    def __post_init__(self) -> None:
+        # Addresses are compared and sent as text, so that each has one spelling, whichever was given.
+        for wire in ("walletFactory", "walletOwner"):
+            name = _WIRE_NAMES[wire]
+            address = parse_address(wire, getattr(self, name))
+            object.__setattr__(self, name, address)
 
     def address(self) -> str:
         """Compute the wallet's address.
@@ -95,10 +107,7 @@ class Counterfactual:
         '0x0B1efBD3d605F0431E7358D1Bb1567F2DA473684'
         """
         # CREATE2: the address is a hash of factory, salt and init code, and the owner is part of the salt.
-        known = {
-            factory.lower(): code for factory, code in FACTORY_INIT_CODE_HASHES.items()
-        }
-        code = self.init_code_hash or known.get(str(self.factory).lower())
+        code = self.init_code_hash or FACTORY_INIT_CODE_HASHES.get(self.factory)
         if code is None:
             raise KeyUpdateError(
                 f"counterfactual: the factory {self.factory} is unknown, so the wallet's address cannot be "
@@ -186,7 +195,7 @@ class UpdateRequest:
             raise ProtocolError("keySeed", f"does not end in {ending!r}", hint=hint)
         # The relayer computes this address, too, and refuses another one; here it is refused before it is signed.
         wallet = self.counterfactual
-        if wallet and wallet.address().lower() != self.owner.lower():
+        if wallet and wallet.address() != self.owner:
             raise KeyUpdateError(
                 f"counterfactual: factory, owner and salt give the wallet {wallet.address()}, but the owner "
                 f"of the account is {self.owner}. Check the salt and the wallet's owner."

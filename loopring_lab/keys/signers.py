@@ -121,7 +121,7 @@ def _verified_header(
     # A signature names no signer: one is computed for each kind, and all but one are of nobody.
     recovered = [_recover(digest, signature, kind) for kind, digest in digests.items()]
     for header, signer in recovered:
-        if signer.lower() == wallet.lower():
+        if signer == wallet:
             return header
     signer = recovered[0][1]
     if not signer:

@@ -694,6 +694,21 @@ def test_a_wallet_that_is_not_deployed_updates_its_key(setup, wallet):
     assert receipt.wait().has_key(updates[0].l2_key)
 
 
+def test_an_address_of_a_wallet_may_be_written_in_any_way(setup, wallet):
+    account, info = wallet
+    # Without 0x the owner would be another signer, and the factory an unknown one.
+    for write in (str.lower, lambda address: address[2:], lambda a: "0X" + a[2:]):
+        written = {
+            name: write(text) if name != "walletSalt" else text
+            for name, text in info.items()
+        }
+        update = setup.prepare(account, counterfactual=written)
+        assert update.signer_address == info["walletOwner"]
+        assert update.body()["counterFactualInfo"] == info
+    with pytest.raises(ProtocolError, match="walletOwner: expected 20 bytes"):
+        setup.prepare(account, counterfactual=info | {"walletOwner": "0x12"})
+
+
 def test_the_wallet_must_be_the_accounts(setup, wallet):
     account, info = wallet
     with pytest.raises(
@@ -706,7 +721,7 @@ def test_the_wallet_must_be_the_accounts(setup, wallet):
         setup.prepare(account, counterfactual={"factory": info["walletFactory"]})
     with pytest.raises(KeyUpdateError, match="expected factory, owner and salt"):
         setup.prepare(account, counterfactual="0xabc")
-    with pytest.raises(KeyUpdateError, match="the factory 1 is unknown"):
+    with pytest.raises(ProtocolError, match="walletFactory: expected bytes, or text"):
         setup.prepare(account, counterfactual=info | {"walletFactory": 1})
     with pytest.raises(ProtocolError, match="walletSalt"):
         setup.prepare(account, counterfactual=info | {"walletSalt": "a lot"})
