@@ -75,6 +75,15 @@ ATTEMPTS = 3
 _TAKEN = (102021, 100204)
 
 
+def check_client(client: object) -> None:
+    """Refuse a source without keys."""
+    if not isinstance(client, Client):
+        raise KeyUpdateError(
+            f"client: expected a relayer's client, got {type(client).__name__}. Recordings and blocks have no keys to "
+            "update: give lab.connect() or lab.connect(base_url)."
+        )
+
+
 class KeyUpdate:
     """An update of an account's L2 key; create one with `prepare`.
 
@@ -171,10 +180,10 @@ class KeyUpdate:
         Raises
         ------
         KeyUpdateError
-            The signer is unusable or not the owner's; the exchange or the token is not known, or not as the
-            relayer claims; the fee exceeds `max_fee` or the ceiling, or the account cannot pay it; the token does not
-            pay fees;
-            the owner is a deployed contract; or `valid_for`, `counterfactual` or `trust` is not usable.
+            The client is none of a relayer; the signer is unusable or not the owner's; the exchange or the token is
+            not known, or not as the relayer claims; the fee exceeds `max_fee` or the ceiling, or the account cannot
+            pay it; the token does not pay fees; the owner is a deployed contract; or `valid_for`, `counterfactual` or
+            `trust` is not usable.
         ProtocolError, AmountError
             A field is out of range, such as a deadline that has passed.
         RelayerError, TransportError, UnexpectedAnswer
@@ -185,6 +194,7 @@ class KeyUpdate:
         >>> lab.KeyUpdate.prepare(client, account_id=10083, valid_for="12h")
         KeyUpdate(account 10083, nonce 1, next: key seed)
         """
+        check_client(client)
         if signer is not None and as_signer(signer) is None:
             # It may be a private key, and tracebacks show what variables hold.
             signer = None

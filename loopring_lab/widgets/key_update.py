@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from loopring_lab.errors import KeyUpdateError, LabError, RelayerError, TransportError
 from loopring_lab.http.addresses import DAY
 from loopring_lab.interactive.preview import Sheet
-from loopring_lab.keys import KeyUpdate, Receipt, Signer
+from loopring_lab.keys import KeyUpdate, Receipt, Signer, check_client
 from loopring_lab.keys.deployments import Trust
 from loopring_lab.keys.receipts import poll_until_final
 from loopring_lab.keys.request import parse_valid_until
@@ -22,7 +22,6 @@ from loopring_lab.protocol.fields import SECP256K1_ORDER
 from loopring_lab.redaction import SecretBytes, SecretText, hide, hide_pasted
 from loopring_lab.sources.client import Client
 from loopring_lab.sources.records import FINAL_STATES, UPDATE_STATES, Account
-from loopring_lab.sources.trade_source import is_trade_source
 from loopring_lab.widgets.background import ReportProgress
 from loopring_lab.widgets.state import (
     Choice,
@@ -143,11 +142,7 @@ class KeyUpdateWizard(WidgetState):
         trust: Trust = None,
         **choices: Any,
     ) -> None:
-        if not isinstance(client, Client):
-            problem = "expected a client"
-            if is_trade_source(client):
-                problem = "only a relayer can update a key, and this client reads a recording or blocks"
-            raise LabError(f"{type(self).__name__}: {problem}. Give lab.connect().")
+        check_client(client)
         super().__init__(choices)
         given = {
             "counterfactual": counterfactual,

@@ -1,5 +1,6 @@
 """The key-update wizard without a view: all its steps, back and forth, and every error."""
 
+import functools
 import gc
 import json
 import re
@@ -412,13 +413,16 @@ def test_terms_chosen_later_are_not_those_of_the_update_nor_in_its_code(wizard, 
     assert "valid_for='2d'," in wizard.export()
 
 
-def test_a_wizard_needs_a_client():
-    with pytest.raises(LabError, match="expected a client. Give lab.connect()"):
-        KeyUpdateWizard(None)  # type: ignore[arg-type]
-    with pytest.raises(
-        LabError, match="only a relayer .* this client reads a recording or blocks"
-    ):
-        KeyUpdateWizard(lab.connect(blocks="sample"))  # type: ignore[arg-type]
+@pytest.mark.parametrize(
+    "update",
+    [KeyUpdateWizard, functools.partial(lab.KeyUpdate.prepare, account_id=ACCOUNT)],
+)
+def test_an_update_needs_a_client_of_a_relayer(update):
+    for other in (None, "https://relayer.example", lab.connect(blocks="sample")):
+        with pytest.raises(
+            KeyUpdateError, match="expected a relayer's client.* no keys .*lab.connect"
+        ):
+            update(other)
 
 
 # On the page
