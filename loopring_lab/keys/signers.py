@@ -126,7 +126,8 @@ def _verified_header(
     signer = recovered[0][1]
     if not signer:
         raise KeyUpdateError(
-            f"signature: expected r, s, v: 65 bytes, v 27 or 28 (add 27 if it is 0 or 1), {subject}"
+            "signature: expected r, s, v: 65 bytes, v 27 or 28 (add 27 if it is 0 or 1; s is at most half the curve's "
+            f"order, EIP-2), {subject}"
         )
     raise KeyUpdateError(
         f"signature: expected the signature by {wallet}, got one by {signer}, {subject}"

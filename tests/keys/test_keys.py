@@ -590,6 +590,17 @@ def test_a_malformed_signature_is_refused_and_does_not_spoil_the_update(setup, c
     assert update.attach(good).submit().status == "processing"
 
 
+def test_the_larger_of_two_values_of_s_is_refused_and_named(setup):
+    """Modules that hold keys for a service sign with either, and add no v at all."""
+    order = 0xFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFEBAAEDCE6AF48A03BBFD25E8CD0364141  # SEC 2
+    update = setup.prepare(signer=None)
+    good = personal_sign(setup.relayer.signer(ACCOUNT), update.key_seed_message())
+    larger = order - int.from_bytes(good[32:64])
+    other = good[:32] + larger.to_bytes(32) + bytes([27 + 28 - good[64]])
+    with pytest.raises(KeyUpdateError, match="s is at most half the curve's order"):
+        update.attach(other)
+
+
 def test_another_wallets_signature_or_text_is_refused_at_either_step(setup):
     wallet = setup.relayer.signer(ACCOUNT)
     other = setup.relayer.signer(11375)
