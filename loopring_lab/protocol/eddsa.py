@@ -358,7 +358,7 @@ def sign_request(secret: int | str, message: str) -> str:
     Raises
     ------
     ProtocolError
-        The secret is out of range or not hex. The message does not show it.
+        `message` is not text, or the secret is out of range or not hex. The error does not show it.
 
     Examples
     --------
@@ -387,6 +387,11 @@ def verify_request(x: int | str, y: int | str, message: str, signature: str) -> 
     bool
         False for a wrong or malformed signature, and for a key or an R that is not a valid point.
 
+    Raises
+    ------
+    ProtocolError
+        `message` is not text.
+
     Examples
     --------
     >>> lab.protocol.verify_request(*lab.protocol.public_key(7), "GET&a&c", lab.protocol.sign_request(7, "GET&a&b"))
@@ -404,7 +409,12 @@ def verify_request(x: int | str, y: int | str, message: str, signature: str) -> 
 
 
 def _message_hash(message: str) -> int:
-    return int.from_bytes(sha256(message.encode()).digest(), "big") % curve.P
+    try:
+        data = message.encode()
+    except (AttributeError, UnicodeEncodeError):
+        hint = "Give what request_message() returns."
+        raise ProtocolError("message", "is not valid text", hint=hint) from None
+    return int.from_bytes(sha256(data).digest(), "big") % curve.P
 
 
 def _percent_encode(text: str) -> str:

@@ -682,6 +682,15 @@ def test_what_cannot_be_signed_is_named(arguments, field):
         protocol.request_message(*arguments)
 
 
+@pytest.mark.parametrize("message", [b"GET&a&b", {"accountId": 10083}, None, "\ud800"])
+def test_only_text_is_signed(message):
+    with pytest.raises(ProtocolError, match=r"^message: .*request_message\(\)"):
+        protocol.sign_request(7, message)
+    signature = protocol.sign_request(7, "GET&a&b")
+    with pytest.raises(ProtocolError, match="^message: "):
+        protocol.verify_request(*protocol.public_key(7), message, signature)
+
+
 @pytest.mark.parametrize("step", [37, thorough(1)])
 def test_any_other_bit_is_refused(step):
     """Flip bits of a signature, of the message and of the key; all of them when tests are thorough."""
