@@ -447,6 +447,10 @@ class KeyUpdate:
                     return Submission(PROCESSING)
                 else:
                     raise
+            except KeyboardInterrupt:
+                # The relayer may have it: when the cell is run again, that is another attempt.
+                self._lost.append("Interrupted before an answer arrived.")
+                raise
         raise KeyUpdateError(
             f"Update of account {self._update.account_id}: sent {ATTEMPTS} times without a usable answer, so "
             f"it may have been accepted. Last error: {self._lost[-1]} Call submit() again: it acts only once."

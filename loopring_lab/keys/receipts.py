@@ -57,8 +57,8 @@ class Receipt:
     account_id : int
         Account whose key is updated.
     hash : str or None
-        The relayer's id of the update, 0x hex; None if an answer was lost and the nonce turned out to be taken already
-        when the update was sent again: `wait` asks the account by which update.
+        The relayer's id of the update, 0x hex; None if the nonce turned out to be taken already when the update was
+        sent again: `wait` asks the account by which update.
     is_idempotent : bool
         Whether the relayer already had the same request.
     reason : str or None
@@ -276,7 +276,10 @@ def poll_until_final(
         yield receipt.poll()
         if receipt.status in FINAL_STATES:
             return
-    raise _still_pending(receipt, timeout)
+    raise KeyUpdateError(
+        f"Update of account {receipt.account_id}: still {receipt.status} after {timeout:g} s. It may "
+        "yet be processed: call wait() again, or check client.account()."
+    )
 
 
 def _looks(timeout: float, longest_pause: float = LONGEST_PAUSE) -> Iterator[None]:
@@ -290,10 +293,3 @@ def _looks(timeout: float, longest_pause: float = LONGEST_PAUSE) -> Iterator[Non
             return
         time.sleep(min(pause, remaining))
         pause = min(longest_pause, pause * 1.5)
-
-
-def _still_pending(receipt: Receipt, timeout: float) -> KeyUpdateError:
-    return KeyUpdateError(
-        f"Update of account {receipt.account_id}: still {receipt.status} after {timeout:g} s. It may "
-        "yet be processed: call wait() again, or check client.account()."
-    )

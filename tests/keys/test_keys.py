@@ -361,6 +361,28 @@ def test_an_update_whose_nonce_is_taken_when_it_is_sent_again_is_followed(
             receipt.wait()
 
 
+def test_an_update_whose_submission_was_interrupted_is_followed_when_it_is_sent_again(
+    setup,
+):
+    """Ctrl-C while the answer is awaited; by the time that the cell is run again, the update is processed."""
+    update = setup.prepare()
+    real = setup.transport.post
+
+    def interrupted(*sent: Any, **secrets: Any) -> bytes:
+        real(*sent, **secrets)
+        raise KeyboardInterrupt
+
+    setup.transport.post = interrupted  # type: ignore[method-assign]
+    with pytest.raises(KeyboardInterrupt):
+        update.submit()
+    setup.finish()
+    setup.transport.post = real  # type: ignore[method-assign]
+    receipt = update.submit()
+    assert receipt.lost == ("Interrupted before an answer arrived.",)
+    assert receipt.wait().has_key(update.l2_key)
+    assert len(setup.transport.sent) == 2
+
+
 @pytest.mark.parametrize("is_ours", [True, False])
 def test_an_update_that_is_refused_as_a_duplicate_when_it_is_sent_again_is_followed(
     setup, is_ours
