@@ -13,7 +13,6 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import HTMLResponse, JSONResponse
 from fastapi.routing import APIRoute
 from starlette.exceptions import HTTPException
-from starlette.middleware.trustedhost import TrustedHostMiddleware
 from starlette.types import Receive, Scope, Send
 
 from loopring_lab.bounded import shown
@@ -41,13 +40,6 @@ from loopring_lab.relayer.schemas import (
 from loopring_lab.relayer.settings import Address, Settings
 from loopring_lab.relayer.world import World
 
-# The progress that the documents show for each status; nothing tells how the exchange computes it.
-PROGRESS = {
-    "received": "0%",
-    "processing": "50%",
-    "processed": "100%",
-    "failed": "100%",
-}
 KEY_HEADER = "X-API-KEY"
 SIGNATURE_HEADER = "X-API-SIG"
 
@@ -412,7 +404,8 @@ def update_record(update: Update, owner: str, backend: Backend) -> schemas.Updat
         fee_token_symbol=symbol,
         fee_amount=str(update.fee),
         status=update.status,
-        progress=PROGRESS[update.status],
+        # As the documents show it of each status; nothing tells how the exchange computes it.
+        progress="50%" if update.is_pending else "100%",
         timestamp=update.received_at,
         updated_at=update.changed_at,
         reason=update.reason,
@@ -540,13 +533,19 @@ async def internal_error(request: Request, error: Exception) -> JSONResponse:
 
 
 class RelayerApp(FastAPI):
-    """FastAPI that answers HEAD, and whose document describes the bodies that it does not read itself."""
+    """FastAPI that answers HEAD, under its own names only, and documents the bodies that it does not read itself."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve a HEAD request as a GET; uvicorn leaves the body out, by the scope that it keeps."""
+        """Serve a request for this host; HEAD as a GET, of which uvicorn leaves the body out, by its own scope."""
+        app = super().__call__
         if scope.get("method") == "HEAD":
             scope = {**scope, "method": "GET"}
-        await super().__call__(scope, receive, send)
+        if "method" in scope:
+            # Requests for others are refused first of all, and not even counted.
+            host = PORT.sub("", Request(scope).headers.get("host", ""))
+            if host.lower() not in self.state.hosts:
+                app = error_response(Code.INVALID_ARGUMENT, "invalid host header")
+        await app(scope, receive, send)
 
     def openapi(self) -> dict[str, Any]:
         """Add what FastAPI cannot know."""
@@ -596,12 +595,6 @@ def build_app(backend: Backend, counts: RequestCounts) -> FastAPI:
         counts=counts,
         paths=paths,
     )
-    # This is added last, so that it comes first: requests for others are not even counted.
-    # Starlette does not look at ports.
-    names = [PORT.sub("", host) for host in backend.settings.hosts]
-    app.add_middleware(
-        TrustedHostMiddleware,
-        allowed_hosts=[*LOOPBACK, *names],
-        www_redirect=False,
-    )
+    named = {PORT.sub("", host) for host in backend.settings.hosts}
+    app.state.hosts = named.union(LOOPBACK)
     return app

@@ -7,6 +7,7 @@ import time
 from collections import Counter, deque
 from dataclasses import dataclass, field
 from hashlib import sha256
+from http import HTTPStatus
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
@@ -16,11 +17,6 @@ from loopring_lab.relayer.settings import Fault, Settings
 API = "/api/v3"  # where the contract has every operation
 RPC = "/rpc"  # a choice: no relayer has a chain
 WINDOW_SECONDS = 1.0  # the contract's limit is one of requests per second
-MESSAGES: dict[Fault, str] = {
-    "429": "too many requests",
-    "500": "internal error",
-    "503": "service unavailable",
-}
 # This is a choice: clients that try four times get through.
 MOST_FAULTS_IN_A_ROW = 3
 
@@ -117,7 +113,8 @@ class NetworkConditions:
             await asyncio.sleep(self._latency)
         app = self._app
         if fault is not None:
-            app = error_response(Code.UNKNOWN, MESSAGES[fault], int(fault))
+            status = HTTPStatus(int(fault))
+            app = error_response(Code.UNKNOWN, status.phrase, status)
         await app(scope, receive, send)
 
     def _fault(self, scope: Scope) -> Fault | None:

@@ -86,7 +86,7 @@ class Settings:
     hosts : tuple of str
         Further values of the header ``Host`` to answer to, such as ``relayer.example``, where something
         forwards requests to the relayer; ports are ignored. Other names than these, its own address and
-        ``localhost`` get "Invalid host header": a web page could otherwise read it under a name of its own.
+        ``localhost`` get "invalid host header": a web page could otherwise read it under a name of its own.
 
     Raises
     ------

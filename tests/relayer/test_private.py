@@ -1,5 +1,6 @@
 """What strangers cannot do to an embedded relayer: read it from a web page, forge a key, upset it."""
 
+import asyncio
 import http.client
 import logging
 import random
@@ -65,6 +66,30 @@ def test_only_its_own_names_are_answered(relayers):
     ):
         assert status(relayer, ["evil.example"], path) == 400
     assert relayer.counts.requests["/user/trades"] == 0
+
+
+def test_a_request_for_another_host_is_refused_in_the_contracts_shape(relayers):
+    relayer = relayers()
+    message = {"code": 100001, "message": "invalid host header"}
+    for path in (f"{API}/exchange/info", "/docs", "/nothing"):
+        answer = requests.get(
+            relayer.base_url + path, headers={"Host": "evil.example"}, timeout=600
+        )
+        assert (answer.status_code, answer.json()) == (400, {"resultInfo": message})
+
+
+def test_the_application_starts_under_any_server(relayers):
+    """A server that announces its start and its end sends no host."""
+    sent = []
+
+    async def receive():
+        return {"type": f"lifespan.{'shutdown' if sent else 'startup'}"}
+
+    async def send(message):
+        sent.append(message["type"])
+
+    asyncio.run(relayers().app({"type": "lifespan"}, receive, send))
+    assert sent == ["lifespan.startup.complete", "lifespan.shutdown.complete"]
 
 
 def odd_requests(port):
