@@ -177,12 +177,12 @@ class KeyUpdates:
         update = update._replace(changed_at=self.time_ms)
         body = update.body
         account = self._accounts.held[body.account_id]._replace(is_frozen=False)
-        reason = self._settings.fail_updates.get(update.number, "")
+        reason = self._settings.fail_updates.get(update.number)
         if body.valid_until <= self._now():
             reason = "validUntil has passed"
         if update.fee > self._accounts.balance(account.id, body.max_fee.token_id):
             reason = "balance too low to pay the fee"
-        if reason:
+        if reason is not None:
             self._accounts.held[account.id] = account
             return update._replace(status="failed", reason=reason)
         self._accounts.charge(account.id, body.max_fee.token_id, update.fee)

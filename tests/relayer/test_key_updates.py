@@ -136,6 +136,16 @@ def updates(relayer):
     return answer["transactions"]
 
 
+def test_the_chosen_update_fails_without_a_reason(relayers, posters):
+    """As on the real exchange, which gives none."""
+    relayer = relayers(fail_updates={1: ""})
+    posters(relayer).send(signed_update(relayer, ACCOUNT))
+    relayer.step()
+    [record] = updates(relayer)
+    assert (record["status"], record["reason"]) == ("failed", "")
+    assert get_json(relayer, "/account", accountId=ACCOUNT)["nonce"] == 1
+
+
 def test_api_keys_end_with_the_update(relayers, posters):
     relayer = relayers()
     body = signed_update(relayer, ACCOUNT)
