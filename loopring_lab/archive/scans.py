@@ -44,8 +44,8 @@ class CurrentTrades:
     def __init__(self, file: StoredFile, wanted: RowFilter) -> None:
         self._file = file
         self._query = wanted.query()
-        self._stamp = file.stamp()
         with file.reading() as connection:
+            self._stamp = file.stamp()
             empty = connection.sql(f"{self._query} LIMIT 0").to_arrow_table()
         self.schema = empty.schema
 
@@ -59,11 +59,12 @@ class CurrentTrades:
         return pa.Table.from_batches(self._batches(), self.schema)
 
     def _batches(self) -> Iterator[pa.RecordBatch]:
-        if self._file.stamp() != self._stamp:
-            raise ArchiveError(
-                f"{self._file.shown}: the archive has changed since. Call archive.scan(...) again."
-            )
         with self._file.reading() as connection:
+            # Whoever has the file open is waited for, and may change it until then.
+            if self._file.stamp() != self._stamp:
+                raise ArchiveError(
+                    f"{self._file.shown}: the archive has changed since. Call archive.scan(...) again."
+                )
             yield from self._file.batches(connection.sql(self._query), ROWS_AT_ONCE)
 
 

@@ -5,7 +5,10 @@ import os
 import shutil
 import subprocess
 import sys
+import threading
+import time
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -225,6 +228,30 @@ def test_a_scan_never_mixes_two_states_of_an_archive(archive, small):
     ):
         sums(frames["duckdb"], "duckdb")
     assert archive.scan("duckdb").aggregate("count(*)").fetchall() == [(360,)]
+
+
+def test_a_scan_that_waits_for_a_writer_has_one_state_too(archive):
+    relation = archive.scan("duckdb")
+    is_open = threading.Event()
+
+    def remove_an_account():
+        with archive._file.writing() as connection:
+            connection.execute("DELETE FROM held.main.rows WHERE account_id = 20000")
+            is_open.set()
+            time.sleep(0.2)
+
+    with ThreadPoolExecutor(1) as pool:
+        writing = pool.submit(remove_an_account)
+        is_open.wait(60)
+        with pytest.raises(Exception, match="the archive has changed since"):
+            relation.aggregate("count(*)").fetchall()
+        writing.result()
+        is_open.clear()
+        writing = pool.submit(remove_an_account)
+        is_open.wait(60)
+        # This one is made of what is there when the writer is done.
+        assert archive.scan("pyarrow").num_rows == 120
+        writing.result()
 
 
 def test_a_scan_keeps_nobody_from_writing_and_opened_does(archive, monkeypatch, caplog):
