@@ -182,8 +182,13 @@ def parse_tolerance(tolerance: Any, caller: str) -> int | None:
 
 
 def to_milliseconds(moment: pd.Timestamp | None) -> int | None:
-    """Return a time in milliseconds since 1970."""
-    return None if moment is None else int(moment.timestamp() * 1000)
+    """Return the first whole millisecond that is not before a time, counted from 1970: trades have no others."""
+    if moment is None:
+        return None
+    whole = moment.as_unit("ms")
+    if whole < moment:
+        whole += pd.Timedelta(1, "ms")
+    return round(whole.timestamp() * 1000)
 
 
 def outside_prices(

@@ -10,6 +10,7 @@ import pandas as pd
 from loopring_lab import tables
 from loopring_lab.archive.conversion import ListingSnapshot
 from loopring_lab.archive.schema import SHOWN
+from loopring_lab.arguments import to_milliseconds
 from loopring_lab.bounded import printable
 from loopring_lab.engine import frames
 from loopring_lab.engine.database import StoredFile
@@ -154,15 +155,12 @@ class RowFilter(NamedTuple):
     accounts: list[int] | None = None
 
     def query(self, further: str = "") -> str:
-        """Return SQL that selects them; all that is written into it are numbers and times, checked before."""
+        """Return SQL that selects them; all that is written into it are numbers, checked before."""
         parts = ["current"]
         for moment, sign in ((self.since, ">="), (self.until, "<")):
             if moment is not None:
-                # Finer than a microsecond, DuckDB reads no time.
-                text = moment.isoformat(timespec="microseconds")
-                parts.append(
-                    f"(created_at IS NULL OR created_at {sign} TIMESTAMPTZ '{text}')"
-                )
+                time = f"make_timestamptz({to_milliseconds(moment)} * 1000)"
+                parts.append(f"(created_at IS NULL OR created_at {sign} {time})")
         if self.accounts is not None:
             listed = ", ".join(map(str, self.accounts)) or "NULL"
             parts.append(f"account_id IN ({listed})")

@@ -414,8 +414,7 @@ def _is_missing(value: Any) -> bool:
 
 
 def _milliseconds(value: Any, where: str) -> int | None:
-    time = parse_utc(f"{CALLER}: {where}", value)
-    return to_milliseconds(time and time.ceil("ms"))
+    return to_milliseconds(parse_utc(f"{CALLER}: {where}", value))
 
 
 def _rate(value: Any, where: str) -> Fraction:

@@ -74,6 +74,19 @@ def test_the_archive_gives_the_frame_that_the_client_gives(filled, ledger, span)
     check(archive._file.path, *ledger.truth())
 
 
+def test_times_finer_than_those_of_trades_select_what_pandas_selects(filled):
+    archive, _ = filled
+    trades = archive.trades()
+    moment = trades["created_at"][500]
+    for nanoseconds in (-1_000_001, -1_000, -1, 0, 1, 999, 1_000, 999_999):
+        span = moment + pd.Timedelta(nanoseconds, "ns")
+        later = trades["created_at"] >= span
+        assert len(archive.trades(since=span)) == later.sum()
+        assert len(archive.trades(until=span)) == len(trades) - later.sum()
+    # The last and the first time of pandas's nanoseconds serve as no limit.
+    assert len(archive.trades(since=pd.Timestamp.min, until=pd.Timestamp.max)) == 1_260
+
+
 def test_the_report_says_what_is_held(filled, ledger):
     archive, client = filled
     report = archive.report()
