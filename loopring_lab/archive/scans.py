@@ -21,8 +21,8 @@ from loopring_lab.archive.holdings import RowFilter
 from loopring_lab.archive.schema import TABLES
 from loopring_lab.bounded import MAX_INT64, printable, shown
 from loopring_lab.engine import frames, session
-from loopring_lab.engine.database import StoredFile, bound_source
-from loopring_lab.errors import ArchiveError, DamagedArchive, DiskRefused, LabError
+from loopring_lab.engine.database import StoredFile, bound_source, naming_refusals
+from loopring_lab.errors import ArchiveError, DamagedArchive, LabError
 from loopring_lab.origin import Source
 
 if TYPE_CHECKING:
@@ -224,7 +224,7 @@ def export(
     """Write current trades as Parquet, a folder for each account and year; return the number of rows."""
     parquet = pads.ParquetFileFormat()
     counts = []
-    try:
+    with naming_refusals(folder):
         folder.parent.mkdir(parents=True, exist_ok=True)
         # What is written gets its place when all of it is written.
         partial = session.unfinished(folder.parent)
@@ -260,11 +260,6 @@ def export(
                 _replace_files(written, folder)
             else:
                 written.rename(folder)
-    except OSError as error:
-        raise DiskRefused(
-            f"{folder}: the export cannot be written ({error.strerror or error}). The archive is as it was. Make "
-            "room, or give another folder."
-        ) from None
     return sum(counts)
 
 

@@ -341,18 +341,13 @@ class StoredFile:
                 raise LabError(
                     f"{target.shown}{suffix}: is there already. Give a file that does not exist yet."
                 )
-        try:
+        with naming_refusals(target.shown):
             target.path.parent.mkdir(parents=True, exist_ok=True)
             # The copy is written whole or not at all: it gets its name when everything is written.
             with session.unfinished(target.path.parent) as folder:
                 with self.reading() as connection:
                     whole = self._copied(folder, target.shown, connection, {})
                 whole.rename(target.path)
-        except OSError as error:
-            raise DiskRefused(
-                f"{target.shown}: the copy cannot be written ({error.strerror or error}). {self.shown} is as it was. "
-                "Make room, or give another path."
-            ) from None
 
     def rewrite(self, conditions: Mapping[str, str]) -> None:
         """Replace the file by one that has, of some tables, only the rows that meet a condition in SQL.
@@ -360,7 +355,8 @@ class StoredFile:
         In a file that rows are deleted from, DuckDB leaves their bytes until others take their place.
         """
         beside = session.unfinished(self.path.parent)
-        with self.writing() as connection, beside as folder:
+        named = naming_refusals(self.shown)
+        with named, self.writing() as connection, beside as folder:
             whole = self._copied(folder, self.shown, connection, conditions)
             shutil.copymode(self.path, whole)
             whole.replace(self.path)
@@ -424,12 +420,8 @@ class StoredFile:
             raise self.translated(error) from None
 
     def _open_to_write(self) -> DuckDBPyConnection:
-        try:
+        with naming_refusals(self.shown):
             self.path.parent.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise DiskRefused(
-                f"{self.shown}: the folder cannot be created ({error.strerror}). Choose another place."
-            ) from None
         with _readers[-1].turn:
             try:
                 return self._attach("READ_WRITE")
@@ -606,6 +598,18 @@ class StoredFile:
         )
         said = f"{self.shown}: {words.format(advice=self.advice).removesuffix('.')}."
         return kind(errors.with_details(said, detail))
+
+
+@contextmanager
+def naming_refusals(shown: Path) -> Iterator[None]:
+    """Name the file or folder that cannot be written where the system refuses it."""
+    try:
+        yield
+    except OSError as error:
+        raise DiskRefused(
+            f"{shown}: cannot be written ({error.strerror or error}). Check its folder, the room on the disk and your "
+            "permissions, or use another path."
+        ) from None
 
 
 def bound_source(connection: DuckDBPyConnection) -> Source:

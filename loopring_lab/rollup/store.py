@@ -14,8 +14,9 @@ import pyarrow.compute as pc
 from loopring_lab import tables
 from loopring_lab.arguments import parse_account_id
 from loopring_lab.bounded import Paths, given_path
+from loopring_lab.engine.database import naming_refusals
 from loopring_lab.engine.notes import with_note
-from loopring_lab.errors import ArchiveError, DiskRefused, LabError
+from loopring_lab.errors import ArchiveError, LabError
 from loopring_lab.progress import Watching, track
 from loopring_lab.redaction import hide, hide_addresses
 from loopring_lab.rollup import checks, ledger
@@ -497,12 +498,8 @@ class Store:
                 "sync more blocks."
             )
         rows = pd.concat(parts)
-        try:
+        with naming_refusals(file):
             rows.to_csv(file, index=False, mode="x")
-        except OSError as error:
-            raise DiskRefused(
-                f"{file}: cannot be written ({error.strerror or error}). Give a new file, in a folder that exists."
-            ) from None
         return len(rows)
 
     def copy(self, path: str | os.PathLike[str]) -> Store:

@@ -61,7 +61,7 @@ def test_a_place_where_no_folder_can_be_made_is_named(path, small, capsys, monke
     with Relayer(small) as relayer:
         with pytest.raises(
             ArchiveError,
-            match=r"the (folder|file) cannot be created .*Choose another place",
+            match=r"cannot be (created|written) .*another (place|path)",
         ):
             Archive(path).sync(client_of(relayer), accounts=small.accounts)
         monkeypatch.setenv("LOOPRING_API_KEY", relayer.api_key[:])

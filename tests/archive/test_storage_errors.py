@@ -135,16 +135,33 @@ try:
         print("written")
 except DiskRefused as error:
     print(error)
+try:
+    print(archive.delete(20_000))
+except DiskRefused as error:
+    print(error)
 """
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="becomes another user: run as root")
 @pytest.mark.parametrize("mode", [0o555, thorough(0o755)])
 def test_another_user_reads_and_is_told_what_keeps_it_from_writing(archive, mode):
+    said = as_a_user(archive, mode, 0o444)
+    assert said.count("no permission to write, or read-only media") == 2
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="becomes another user: run as root")
+def test_a_file_in_a_closed_folder_cannot_be_written_anew(archive):
+    """Who may write to the file, but to nothing beside it, can neither add a log nor replace the file."""
+    said = as_a_user(archive, 0o555, 0o666)
+    assert "a.duckdb: cannot be written (Permission denied). Check its folder" in said
+
+
+def as_a_user(archive, folder_mode, file_mode):
+    """Return what is said to another user who reads an archive, writes to it, and deletes an account of it."""
     folder = Path(tempfile.mkdtemp(prefix="loopring-lab-readable-"))
     file = Path(shutil.copy(archive._file.path, folder / "a.duckdb"))
-    file.chmod(0o444)
-    folder.chmod(mode)
+    file.chmod(file_mode)
+    folder.chmod(folder_mode)
     try:
         words = [sys.executable, "-W", "ignore", "-c", AS_A_USER, str(file)]
         said = subprocess.run(
@@ -153,7 +170,7 @@ def test_another_user_reads_and_is_told_what_keeps_it_from_writing(archive, mode
     finally:
         shutil.rmtree(folder)
     assert said.stdout.startswith("240 True\n"), said.stderr
-    assert "no permission to write, or read-only media" in said.stdout
+    return said.stdout
 
 
 @pytest.mark.skipif(
