@@ -174,7 +174,7 @@ class Archive:
         ArchiveError
             The archive holds trades of another source, or the relayer lists a token with other decimals.
         LabError
-            An argument is not valid, or `since` is given with `full`.
+            An argument is not valid, `since` is given with `full`, or a recording does not have an account.
 
         Examples
         --------

@@ -15,7 +15,7 @@ from loopring_lab.errors import LabError, RelayerError, UnexpectedAnswer
 from loopring_lab.progress import Watching, track
 from loopring_lab.sources.client import Client, identity_of
 from loopring_lab.sources.paging import EVERYTHING, PAGE, History, Window, now_ms
-from loopring_lab.sources.recording import Recording
+from loopring_lab.sources.recording import Recording, known_account
 from loopring_lab.sources.saved_answers import Contents, count_stated
 from loopring_lab.tables import wire
 from loopring_lab.tables.wire import HistoryKey
@@ -95,6 +95,8 @@ def sync_recording(
     progress: Watching,
 ) -> None:
     """Add what a recording has of histories, after binding the archive to it; raise the first error at the end."""
+    for account_id, _ in keys:
+        known_account(recording, account_id)
     saved = recording.contents
     listing = ListingSnapshot.of_relayer(*saved.listing, now_ms(), recording.source)
     lookup = listing.lookup()

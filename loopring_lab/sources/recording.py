@@ -167,7 +167,7 @@ class Recording:
         # Without an account, an order's fills are looked for among those of all.
         accounts = self.accounts
         if account_id is not None:
-            account_id = self._known_account(account_id)
+            account_id = known_account(self, account_id)
             accounts = [account_id]
         fill_types = (fill_type,) if fill_type else FILL_TYPES
         pages = {
@@ -214,7 +214,7 @@ class Recording:
         11
         """
         arguments.validate_trade_query(account_id, None, fill_type, None)
-        account_id = self._known_account(account_id)
+        account_id = known_account(self, account_id)
         fill_types = (fill_type,) if fill_type else FILL_TYPES
         return sum(
             saved_answers.count_rows(self.contents.pages_of(account_id, kind))
@@ -276,16 +276,6 @@ class Recording:
         >>> lab.connect(recording=folder).close()
         """
 
-    def _known_account(self, account_id: Any) -> int:
-        account = parse_account_id(account_id)
-        if account not in self.accounts:
-            some = ", ".join(map(str, self.accounts[:3]))
-            raise LabError(
-                f"account {account} is not in this recording. It has {len(self.accounts)}, such as "
-                f"{some}: client.accounts lists them."
-            )
-        return account
-
     def _known_market(self, market: str, frame: pd.DataFrame) -> str:
         # Markets that rows have and the listing has not are among the categories too.
         if market not in frame["market"].cat.categories:
@@ -305,3 +295,15 @@ class Recording:
         _, markets = self.contents.listing
         found = tables.markets(markets, self._tokens)
         return completion.register_names("market", found)
+
+
+def known_account(recording: Recording, account_id: Any) -> int:
+    """Return the id of an account of a recording; of no other does it say that there are no trades."""
+    account = parse_account_id(account_id)
+    if account not in recording.accounts:
+        some = ", ".join(map(str, recording.accounts[:3]))
+        raise LabError(
+            f"account {account} is not in this recording. It has {len(recording.accounts)}, such as "
+            f"{some}: client.accounts lists them."
+        )
+    return account

@@ -58,6 +58,12 @@ def test_a_recording_is_synced_and_imported(any_block_folder, tmp_path, capsys):
     [account, *_] = Archive(tmp_path / "a").report()["account_id"]
     line = ["sync", f"{tmp_path}/a", "--account", str(account)]
     assert main([*line, "--recording", str(block)]) == 0
+    # Saved answers say nothing of accounts that nobody saved: these are no accounts without trades.
+    capsys.readouterr()
+    words = ["sync", f"{tmp_path}/b", *line[2:], "--account", "777777"]
+    assert main([*words, "--recording", str(block)]) == 2
+    assert "account 777777 is not in this recording" in capsys.readouterr().err
+    assert not (tmp_path / "b").exists()
 
 
 def test_an_export_of_accounts_and_times_goes_on(synced, tmp_path, capsys):
