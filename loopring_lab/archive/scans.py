@@ -308,6 +308,11 @@ def _refuse_other_folder(folder: Path, schema: pa.Schema) -> None:
 
 def _replace_files(written: Path, folder: Path) -> None:
     """Move files to their places in an earlier export; those of the same trades stay as they are."""
+    for account in written.iterdir():
+        for earlier in (folder / account.name).glob("*/part-*.parquet"):
+            # Trades whose times were corrected may have been all of a year; they are in another file now.
+            if not (account / earlier.parent.name).exists():
+                earlier.unlink()
     for file in written.rglob("*.parquet"):
         target = folder / file.relative_to(written)
         target.parent.mkdir(parents=True, exist_ok=True)

@@ -409,6 +409,19 @@ def test_an_export_of_trades_of_unknown_time_is_read_by_every_reader(tmp_path):
     assert kept[kept["current"]]["trade_id"].tolist() == [1, 2]
 
 
+def test_a_trade_whose_time_is_corrected_is_exported_once(tmp_path):
+    save_listings(tmp_path)
+    saved = tmp_path / "147661-dex.json"
+    archive = Archive(tmp_path / "a")
+    for moment in ("0", "1609459199999", "1609459200000"):
+        saved.write_bytes(page([row(id="1", createdAt=moment), row(id="2")]))
+        archive.import_pages(saved)
+        assert archive.export(tmp_path / "out") == 2
+        found = pd.read_parquet(tmp_path / "out")
+        assert sorted(found["trade_id"]) == [1, 2]
+    assert sorted(found["year"]) == [2021, 2022]
+
+
 def test_a_log_that_goes_into_the_file_meanwhile_is_no_error(archive, monkeypatch):
     """Another process moves it between two looks at it."""
     monkeypatch.setattr(Path, "exists", lambda *given, **how: True)
