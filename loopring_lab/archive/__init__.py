@@ -192,17 +192,16 @@ class Archive:
             raise LabError(
                 "sync: no account to ask for. Give account_id=, or accounts=[...]."
             )
-        start = parse_utc("since", since)
-        if full and start is not None:
+        begin = to_milliseconds(parse_utc("since", since))
+        if full and begin is not None:
             raise LabError(
                 "sync: full=True reads whole histories. Leave out since=, or full=True."
             )
         histories = list(itertools.product(ids, FILL_TYPES))
         if isinstance(client, Recording):
             sync_recording(self._file, client, histories, progress)
-            return self.report(ids)
-        begin = to_milliseconds(start)
-        sync_histories(self._file, client, histories, begin, progress, full=full)
+        else:
+            sync_histories(self._file, client, histories, begin, progress, full=full)
         return self.report(ids)
 
     def import_pages(

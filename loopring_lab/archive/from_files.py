@@ -159,7 +159,7 @@ def _origin(
     named: str | None,
     markets: set[str],
 ) -> Origin:
-    """Return the source and the listing of a folder or a HAR file, which an archive that is bound already must take.
+    """Return the source and the listing of a folder or a HAR file.
 
     `markets` are those of its trades, or of the first ones where these are many.
     """
@@ -193,11 +193,7 @@ def _origin(
     # The name says no exchange and no chain: those that the archive knows of its own source stay.
     if bound and bound.name == named == source.name:
         source = bound
-    lookup = listing.lookup()
-    if bound:
-        with archive.writing(source) as connection:
-            holdings.store_listing(connection, archive, listing, lookup)
-    return Origin(source, listing, lookup)
+    return Origin(source, listing, listing.lookup())
 
 
 def _one_by_one(pages: Iterable[Page]) -> list[Page]:

@@ -16,7 +16,7 @@ from loopring_lab.progress import Watching, track
 from loopring_lab.sources.client import Client, identity_of
 from loopring_lab.sources.paging import EVERYTHING, PAGE, History, Window, now_ms
 from loopring_lab.sources.recording import Recording, known_account
-from loopring_lab.sources.saved_answers import Contents, count_stated
+from loopring_lab.sources.saved_answers import count_stated
 from loopring_lab.tables import wire
 from loopring_lab.tables.wire import HistoryKey
 
@@ -105,7 +105,11 @@ def sync_recording(
     errors: list[LabError] = []
     rows = 0
     # Histories are added in groups, as each transaction and each conversion has a cost of its own.
-    groups = wire.group(keys, lambda key: _bytes_of(saved, key), BATCH_BYTES)
+    groups = wire.group(
+        keys,
+        lambda key: sum(page.size() for page in saved.pages_of(*key)),
+        BATCH_BYTES,
+    )
     with track("trades", progress) as report:
         for group in groups:
             now = now_ms()
@@ -125,10 +129,6 @@ def sync_recording(
             report(rows, rows)
     if errors:
         raise errors[0]
-
-
-def _bytes_of(saved: Contents, key: HistoryKey) -> int:
-    return 1 + sum(page.size() for page in saved.pages_of(*key))
 
 
 def _histories(

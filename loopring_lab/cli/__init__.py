@@ -125,20 +125,14 @@ def complain(problem: object) -> None:
 def print_how_to_resume(words: list[str]) -> None:
     """Say how to go on with a command that was stopped, if it commits as it goes, so that nothing is lost."""
     match words:
-        case ["sync" | "import", *_]:
-            what = "trades"
-        case ["blocks", "sync" | "import", *_]:
-            what = "blocks"
+        case ["sync" | "import", *_] | ["blocks", "sync" | "import", *_]:
+            resume = visible(f"Resume with: loopring-lab {shlex.join(words)}")
+            said = f"Stopped; what was read so far is safe. {resume}"
         case ["key", "update", *_]:
-            print(
-                "Stopped. If the update was sent, it may yet be processed: see loopring-lab key show.",
-                file=sys.stderr,
-            )
-            return
+            said = "Stopped. If the update was sent, it may yet be processed: see loopring-lab key show."
         case _:
             return
-    resume = visible(f"Resume with: loopring-lab {shlex.join(words)}")
-    print(f"Stopped; {what} read so far are safe. {resume}", file=sys.stderr)
+    print(said, file=sys.stderr)
 
 
 def split_arguments(argv: Sequence[str]) -> Words:

@@ -225,16 +225,13 @@ class StoredFile:
         try:
             str(self.path).encode()  # DuckDB takes names that are text
             self._refuse_other_kinds()
+            if "?" in str(self.path):
+                # DuckDB takes what follows for the parameters of an address, and puts its log before it.
+                raise ValueError("DuckDB keeps no file under a path with a question mark")
         except (OSError, ValueError) as error:
             raise LabError(
                 f"{printable(str(path), 200)}: no file can have this path ({error}). Use another."
             ) from None
-        if "?" in str(self.path):
-            # DuckDB takes what follows for the parameters of an address, and puts its log before it.
-            raise LabError(
-                f"{printable(str(self.path), 200)}: DuckDB cannot keep a file under a path with a question mark. "
-                "Use another."
-            )
 
     def described(self) -> str:
         """Describe the file in a representation."""
@@ -287,12 +284,8 @@ class StoredFile:
 
     def nothing_yet(self) -> NothingStored:
         """Return the error for reading before anything was stored."""
-        size = self.path.stat().st_size if self.path.exists() else 0
-        known = ""
-        if 0 < size < HEADERS:
-            known = f", only the first {size:,} bytes of a file that was cut off"
         return NothingStored(
-            f"{self.shown}: no {self.kind.contents} here yet{known}. Fill it first: {self.kind.fill}."
+            f"{self.shown}: no {self.kind.contents} here yet. Fill it first: {self.kind.fill}."
         )
 
     @contextmanager

@@ -270,8 +270,7 @@ def test_an_earlier_format_is_said_to_be_one(archive):
 def test_a_beginning_that_was_cut_short_is_begun_again(archive, small, size):
     file = archive._file.path
     os.truncate(file, size)
-    said = f"only the first {size:,} bytes of a file that was cut off" if size else ""
-    with pytest.raises(NotAnArchive, match=f"no trades here yet.*{said}"):
+    with pytest.raises(NotAnArchive, match="no trades here yet"):
         archive.trades()
     with Relayer(small) as relayer:
         archive.sync(client_of(relayer), accounts=small.accounts)
