@@ -105,11 +105,13 @@ def _files_of(paths: Paths) -> list[Path]:
     """List files of pages, without those that say beside them what they are of."""
     hint = "Give saved responses of the trades endpoint."
     others = (*LISTING, FILE)
-    given = find_files(paths, ENDINGS, hint, inside="trades")
-    files = [file for file in given if file.name not in others]
+    files = [
+        file
+        for file in find_files(paths, ENDINGS, hint, inside="trades")
+        if file.name not in others
+    ]
     if not files:
-        where = given[0].parent if given else "paths"
-        raise LabError(f"{where}: no file besides {', '.join(others)}. {hint}")
+        raise LabError(f"paths: no file besides {', '.join(others)}. {hint}")
     return files
 
 

@@ -1,7 +1,7 @@
 """The command line: notebooks in JupyterLab, the embedded relayer, archives of trades, stores of blocks.
 
-Each command checks its own arguments, calls one function of the library, prints what that reports, and returns
-an exit code: 0 done, 1 something is missing or wrong, 2 the command cannot be carried out, 130 Ctrl-C.
+Each command checks its own arguments, calls one function of the library, and prints what that reports. Its exit
+code is 0 for done, 1 where something is missing or wrong, 2 where it cannot be carried out, and 130 after Ctrl-C.
 """
 
 from __future__ import annotations
@@ -81,9 +81,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     # A path may have letters that the encoding of a pipe or a plain locale lacks.
     if isinstance(sys.stdout, TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")
-    # Paths, names and answers may hold what a terminal takes for commands, and all that is printed passes here.
-    with redirect_stdout(cast("TextIO", Screen(sys.stdout))):
-        return run(words)
+    try:
+        # Paths, names and answers may hold what a terminal takes for commands, and all that is printed passes here.
+        with redirect_stdout(cast("TextIO", Screen(sys.stdout))):
+            return run(words)
+    finally:
+        try:
+            sys.stdout.flush()
+        except OSError:
+            # The disk is full, or the reader is gone: let go of the rest, or Python fails on it once more at its exit.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def run(words: Words) -> int:
@@ -92,6 +99,7 @@ def run(words: Words) -> int:
         code: int | None = cli.main(
             words.own, "loopring-lab", standalone_mode=False, obj=words
         )
+        sys.stdout.flush()
     except click.exceptions.NoArgsIsHelpError as error:
         print(error.format_message(), file=sys.stderr)
         return FAILED
@@ -336,7 +344,7 @@ def new(
     base_url: str | None,
     settings: tuple[str, ...],
     force: bool,
-) -> int:
+) -> None:
     """Copy a notebook as a template, or list the templates.
 
     Copy the notebook TEMPLATE without outputs to TARGET (default: TEMPLATE.ipynb), and fill in its parameters.
@@ -347,7 +355,7 @@ def new(
             print(
                 f"{known.name:22} {known.title}\n{'':22} {', '.join(known.parameters)}"
             )
-        return DONE
+        return
     template = templates.find(name)
     # A value that is given by name overrides one that suits the source, and a parameter's own option overrides --set.
     sources = {"recording": recording, "blocks": blocks, "base_url": base_url}
@@ -367,7 +375,6 @@ def new(
         jupyter = str(Path(sys.executable).with_name(jupyter))
     command = shlex.join([jupyter, "lab", str(target)])
     print(f"Wrote {target}. Open it with: {command}")
-    return DONE
 
 
 def _parse_setting(argument: str) -> tuple[str, Any]:
@@ -397,7 +404,7 @@ def _parse_setting(argument: str) -> tuple[str, Any]:
     help="A setting of the relayer, such as latency=0.2; repeatable.",
 )
 @click.option("--show-key", is_flag=True, help="Print the relayer's API key.")
-def serve(port: int, seed: int, settings: tuple[str, ...], show_key: bool) -> int:
+def serve(port: int, seed: int, settings: tuple[str, ...], show_key: bool) -> None:
     """Run the embedded relayer until Ctrl-C.
 
     It listens on this machine only.
@@ -408,7 +415,6 @@ def serve(port: int, seed: int, settings: tuple[str, ...], show_key: bool) -> in
     with Relayer(World(seed=seed), parsed, port=port) as relayer:
         print(greeting(relayer, show_key=show_key), flush=True)
         relayer.run_forever()
-    return DONE
 
 
 def greeting(relayer: Relayer, *, show_key: bool = False) -> str:
@@ -457,7 +463,7 @@ signer_command = click.option(
 @click.option("--recover", is_flag=True, help="Derive the key from a pasted signature.")
 def show(
     account: int, base_url: str | None, signer_command: str | None, recover: bool
-) -> int:
+) -> None:
     """Show an account and the text that was signed for its key.
 
     With a signature of that text, derive the key again and compare it with the account's.
@@ -470,7 +476,6 @@ def show(
         ask = keys.wallet(signer_command)
     with keys.in_words_of_a_terminal():
         keys.show_key(connect(base_url), account, ask)
-    return DONE
 
 
 @key.command()
@@ -612,9 +617,8 @@ def import_files(
     """
     from loopring_lab.archive import Archive
 
-    archive = Archive(path)
-    archive.import_pages(files, account, fill_type, source=source)
-    return print_report(archive.report(), as_json)
+    report = Archive(path).import_pages(files, account, fill_type, source=source)
+    return print_report(report, as_json)
 
 
 @cli.command()
@@ -640,7 +644,7 @@ def verify(path: Path, as_json: bool) -> int:
 @cli.command()
 @archive_file
 @new_file
-def copy(path: Path, copy: Path) -> int:
+def copy(path: Path, copy: Path) -> None:
     """Make a backup of an archive.
 
     COPY must not exist yet. It holds what the archive holds at one moment, also while another process syncs, and
@@ -650,7 +654,6 @@ def copy(path: Path, copy: Path) -> int:
 
     Archive(path).copy(copy)
     print(f"Copied {path} to {copy}")
-    return DONE
 
 
 @cli.command()
@@ -669,7 +672,7 @@ def export(
     since: str | None,
     until: str | None,
     source_columns: bool,
-) -> int:
+) -> None:
     """Write the trades of an archive as Parquet.
 
     pandas, Spark, Dask and others read it. FOLDER is created, or has an earlier export with the same options, to
@@ -685,7 +688,6 @@ def export(
         source_columns=source_columns,
     )
     print(f"{count:,} trades written to {folder}")
-    return DONE
 
 
 @cli.command()
@@ -693,7 +695,7 @@ def export(
 @click.option("--account", type=ACCOUNT, required=True, help="Account id.")
 @click.confirmation_option(prompt="Delete all trades of the account?")
 @json_instead
-def delete(path: Path, account: int, as_json: bool) -> int:
+def delete(path: Path, account: int, as_json: bool) -> None:
     """Delete an account from an archive.
 
     The file is written anew without it. Copies and exports that were made before keep theirs.
@@ -701,7 +703,6 @@ def delete(path: Path, account: int, as_json: bool) -> int:
     from loopring_lab.archive import Archive
 
     print_report(Archive(path).delete(account), as_json)
-    return DONE
 
 
 def _connect(base_url: str | None, recording: Path | None) -> Client:
@@ -891,7 +892,7 @@ def report_blocks(path: Path, as_json: bool) -> int:
 @blocks.command("copy")
 @block_store
 @new_file
-def copy_blocks(path: Path, copy: Path) -> int:
+def copy_blocks(path: Path, copy: Path) -> None:
     """Make a backup of a store of blocks.
 
     COPY must not exist yet. It holds what the store holds at one moment, also while another process syncs.
@@ -900,7 +901,6 @@ def copy_blocks(path: Path, copy: Path) -> int:
 
     Store(path).copy(copy)
     print(f"Copied {path} to {copy}")
-    return DONE
 
 
 @blocks.command("export")

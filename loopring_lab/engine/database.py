@@ -227,7 +227,9 @@ class StoredFile:
             self._refuse_other_kinds()
             if "?" in str(self.path):
                 # DuckDB takes what follows for the parameters of an address, and puts its log before it.
-                raise ValueError("DuckDB keeps no file under a path with a question mark")
+                raise ValueError(
+                    "DuckDB keeps no file under a path with a question mark"
+                )
         except (OSError, ValueError) as error:
             raise LabError(
                 f"{printable(str(path), 200)}: no file can have this path ({error}). Use another."

@@ -82,7 +82,9 @@ def test_ctrl_c_says_how_to_resume_what_writes(
     monkeypatch.setattr(Store, method, interrupted)
     words = ["blocks", command, str(tmp_path / "blocks"), *rest]
     assert main(words) == 130
-    resume = f"what was read so far is safe. Resume with: loopring-lab {' '.join(words)}"
+    resume = (
+        f"what was read so far is safe. Resume with: loopring-lab {' '.join(words)}"
+    )
     said = capsys.readouterr().err
     assert (resume in said) is ("Resume" in said) is can_resume
 

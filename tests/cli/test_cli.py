@@ -424,6 +424,34 @@ def test_a_program_without_a_standard_stream_does_what_it_is_asked(stream, tmp_p
     assert (b"no trades here yet" in shown.stderr) is (stream != 2)
 
 
+FULL = Path("/dev/full")
+
+
+@pytest.mark.parametrize("is_buffered", [True, thorough(False)])
+@pytest.mark.parametrize("output", ["full", "closed"])
+def test_an_output_that_cannot_be_written_is_an_exit_code_of_ours(output, is_buffered):
+    """Python keeps what it could not write, and ended with code 120 and an 'Exception ignored' of its own."""
+    environment = {**os.environ, "PYTHONUNBUFFERED": "" if is_buffered else "1"}
+    if output == "closed":
+        reader, writer = os.pipe()
+        os.close(reader)
+    elif FULL.exists():
+        writer = os.open(FULL, os.O_WRONLY)
+    else:
+        pytest.skip("needs /dev/full: run on Linux")
+    try:
+        ended = subprocess.run(
+            [*PROGRAM, "new"], stdout=writer, stderr=subprocess.PIPE, env=environment
+        )
+    finally:
+        os.close(writer)
+    assert ended.returncode in (1, 2)
+    assert b"Exception ignored" not in ended.stderr
+    assert b"Traceback" not in ended.stderr
+    if output == "full":
+        assert b"loopring-lab: [Errno 28] No space left on device" in ended.stderr
+
+
 def test_a_path_that_the_output_cannot_write_is_escaped(monkeypatch, tmp_path):
     written = io.BytesIO()
     monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(written, encoding="ascii"))
