@@ -777,8 +777,9 @@ def blocks() -> None:
 @click.option(
     "--rate",
     type=float,
+    default=5.0,
     metavar="N",
-    help="HTTP requests per second (default: as lab.connect).",
+    help="HTTP requests per second (default: 5).",
 )
 @json_instead
 def sync_blocks(
@@ -786,7 +787,7 @@ def sync_blocks(
     exchange: str | None,
     from_block: int | None,
     to_block: int | None,
-    rate: float | None,
+    rate: float,
     as_json: bool,
 ) -> int:
     """Download missing blocks from an Ethereum endpoint.
@@ -799,14 +800,13 @@ def sync_blocks(
     from loopring_lab.rollup.fetching import MissingBlocks
 
     store = Store(path)
-    pace: dict[str, Any] = {} if rate is None else {"rate": rate}
     try:
         store.sync(
             _rpc_address(),
             exchange=exchange,
             from_block=from_block,
             to_block=to_block,
-            **pace,
+            rate=rate,
         )
     except MissingBlocks as error:
         complain(error)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from html import escape
-from typing import Any
 
 import pandas as pd
 import pyarrow as pa
@@ -14,6 +13,7 @@ import pyarrow.compute as pc
 from loopring_lab import tables
 from loopring_lab.arguments import parse_account_id
 from loopring_lab.bounded import Paths, given_path
+from loopring_lab.engine import session
 from loopring_lab.engine.database import naming_refusals
 from loopring_lab.engine.notes import with_note
 from loopring_lab.errors import ArchiveError, LabError
@@ -189,11 +189,7 @@ class Store:
         from loopring_lab.rollup import fetching
 
         wanted = fetching.Wanted(exchange, from_block, to_block, confirmations)
-        limits: dict[str, Any] = {
-            "allow_http": allow_http,
-            "rate": rate,
-            "timeout": timeout,
-        }
+        limits = {"allow_http": allow_http, "rate": rate, "timeout": timeout}
         fetching.sync(self.file, address, wanted, limits, progress)
         return self.report()
 
@@ -498,8 +494,12 @@ class Store:
                 "sync more blocks."
             )
         rows = pd.concat(parts)
-        with naming_refusals(file):
-            rows.to_csv(file, index=False, mode="x")
+        with naming_refusals(file), session.unfinished(file.parent) as folder:
+            whole = folder / "ledger.csv"
+            rows.to_csv(whole, index=False)
+            # A part of a ledger would pass for one, and nothing that is there is replaced.
+            file.touch(exist_ok=False)
+            whole.replace(file)
         return len(rows)
 
     def copy(self, path: str | os.PathLike[str]) -> Store:

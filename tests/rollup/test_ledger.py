@@ -2,6 +2,7 @@
 
 import csv
 import json
+import resource
 from collections import Counter, defaultdict
 from decimal import Decimal
 
@@ -182,6 +183,20 @@ def test_what_cannot_be_written_is_refused(sample, tmp_path):
     with pytest.raises(LabError, match="amounts of token 0, which no listing has"):
         store.export(tmp_path / "none.csv", 99583)
     assert not (tmp_path / "none.csv").exists()
+
+
+def test_a_full_disk_leaves_no_part_of_a_ledger(sample, tmp_path):
+    file = tmp_path / "ledger.csv"
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (len(HEADER), hard))
+    try:
+        with pytest.raises(DiskRefused, match=r"ledger\.csv: cannot be written"):
+            sample.export(file, 99583)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert list(tmp_path.iterdir()) == []
+    count = sample.export(file, 99583)
+    assert len(file.read_text().splitlines()) == count + 1
 
 
 def test_a_store_that_knows_blocks_by_their_events_alone_has_no_ledger(tmp_path):
