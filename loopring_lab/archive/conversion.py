@@ -96,10 +96,10 @@ def _checked_total(key: HistoryKey, batches: Sequence[wire.Batch]) -> int | None
     """Return how many rows the last page of a history counts, or raise what is wrong with one."""
     wire.refuse_without_trades(batches)
     texts = pa.chunked_array(one.columns["accountId"] for one in batches)
-    counts = {}
-    for one in pc.value_counts(texts).to_pylist():
-        account = parse_integer(one["values"])
-        counts[account] = one["counts"]
+    counts = {
+        parse_integer(one["values"]): one["counts"]
+        for one in pc.value_counts(texts).to_pylist()
+    }
     tables.refuse_other_accounts(counts, key[0], "Nothing of that history was added. ")
     counting = [batch for batch in batches if batch.totals[0] is not None]
     return wire.read_total(counting[-1]) if counting else None

@@ -247,9 +247,9 @@ def open_lab(
         folder = bundled.parent / DEFAULT_FOLDER if in_source_tree else DEFAULT_FOLDER
     kept = templates.copy_notebooks(bundled, folder)
     templates.trust_copies(bundled, folder)
-    said = [f"Notebooks are copied to {folder}"]
-    said += [f"  kept yours: {name}" for name in kept]
-    print("\n".join(said), flush=True)
+    print(f"Notebooks are copied to {folder}", flush=True)
+    for name in kept:
+        print(f"  kept yours: {name}", flush=True)
     first_notebook = min(folder.glob("*.ipynb"), default=folder)
     # Without a screen nobody would see the browser.
     options = []

@@ -329,6 +329,10 @@ def _explained(error: Exception, caller: str) -> Exception:
     if said.startswith(caller):
         # What a query refuses is in our own words.
         return LabError(printable(said, 300))
+    _, stream, refused = first_line.partition("Arrow source failed: Unknown error: ")
+    if stream:
+        # So is what a relation of an archive refuses while it is read.
+        return LabError(f"{caller}: {refused.partition('. Detail: ')[0]}")
     if isinstance(error, duckdb.OutOfMemoryException):
         return LabError(
             f"{caller}: the question needs more memory than lab.engine.set_memory allows ({first_line}). Allow "
@@ -344,7 +348,7 @@ def _explained(error: Exception, caller: str) -> Exception:
             f"{caller}: no column of such a type is understood ({first_line}). Convert that column to text or to other "
             "numbers."
         )
-    if "different connection" in str(error) or "another connection" in str(error):
+    if "connection to another database" in str(error):
         return LabError(
             f"{caller}: trades and prices are relations of two DuckDB connections, which cannot be joined. Open "
             "both on one connection, or pass prices as a pandas frame."

@@ -230,6 +230,23 @@ def test_a_scan_never_mixes_two_states_of_an_archive(archive, small):
     assert archive.scan("duckdb").aggregate("count(*)").fetchall() == [(360,)]
 
 
+def test_a_question_about_a_relation_says_why_it_cannot_be_read(archive):
+    """DuckDB wraps what our own code says, and Arrow does so once more."""
+    relation = archive.scan("duckdb")
+    elsewhere = duckdb.connect().from_arrow(portable(archive.trades()))
+    for trades, prices in ((relation, elsewhere), (elsewhere, relation)):
+        with pytest.raises(LabError, match="are relations of two DuckDB connections"):
+            lab.fees.in_token(trades, "ETH", prices=prices)
+    with archive._file.writing() as connection:
+        connection.execute("DELETE FROM held.main.rows WHERE account_id = 20000")
+    for trades in (relation, relation.filter("side = 'BUY'")):
+        with pytest.raises(LabError) as caught:
+            lab.fees.summary(trades)
+        assert str(caught.value) == (
+            f"lab.fees.summary: {archive._file.shown}: the archive has changed since. Call archive.scan(...) again."
+        )
+
+
 def test_a_scan_that_waits_for_a_writer_has_one_state_too(archive):
     relation = archive.scan("duckdb")
     is_open = threading.Event()
