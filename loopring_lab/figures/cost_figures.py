@@ -112,7 +112,7 @@ def price_gaps(
     table = as_pandas(fills.price_gap(trades, tolerance, prices=prices))
     averages = as_pandas(fills.price_gap(trades, tolerance, [], prices=prices))
     means = weighted(averages, "worse_bps").set_index("fill_type").to_dict("index")
-    drawn = table[table["worse_bps"].notna() & table["fill_type"].isin(["amm", "dex"])]
+    drawn = table.dropna(subset="worse_bps")
     if drawn.empty:
         hint = "Combine the trades of several accounts"
         if tolerance is not None:

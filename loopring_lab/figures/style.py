@@ -315,9 +315,14 @@ def write(
 
 
 def label_unknown_types(table: pd.DataFrame) -> pd.DataFrame:
-    """Replace missing fill types by a label, so that they are drawn too."""
+    """Replace missing fill types by a label, so that they are drawn too; raise a LabError if there are others."""
     types = table["fill_type"].astype(object)
-    return table.assign(fill_type=types.where(types.isin(list(FILL_TYPES)), UNKNOWN))
+    others = set(types.dropna()) - {"amm", "dex"}
+    if others:
+        raise LabError(
+            f"lab.figures: fill_type has {min(others)!r}. Write it as amm or dex, or null where it is unknown."
+        )
+    return table.assign(fill_type=types.fillna(UNKNOWN))
 
 
 def zero_line() -> dict[str, Any]:

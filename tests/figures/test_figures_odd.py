@@ -202,6 +202,19 @@ def test_unknown_fill_types_are_drawn_apart(trades):
     assert "type unknown" in lines(figures.cost_curve(frame, tolerance=None))
 
 
+@pytest.mark.parametrize("words", [("rfq", None), ("rfq", "otc"), ("unknown", None)])
+@pytest.mark.parametrize("name", ["sizes", "costs"])
+def test_other_words_than_those_of_venues_are_named(name, words, trades):
+    """Two groups of one look would be drawn over each other, and bars of both failed in pandas."""
+    types = trades["fill_type"].astype(object)
+    types.iloc[::4] = words[0]
+    types.iloc[1::4] = words[1]
+    with pytest.raises(
+        LabError, match=rf"fill_type has '{min(filter(None, words))}'\. Write it as"
+    ):
+        GALLERY[name].drawn(trades.assign(fill_type=types))
+
+
 @pytest.mark.parametrize("sign", [1, -1])
 def test_the_axis_of_rates_has_all_of_them_and_0(sign, trades):
     frame = trades.assign(fee=trades["fee"] * sign)
