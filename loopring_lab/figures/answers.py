@@ -120,6 +120,9 @@ def measured(table: pd.DataFrame, horizon: Any, caller: str) -> str:
     if parse_length(horizon, caller, "horizon"):
         when = f"{horizon} after"
     note = f"measured against {reference} {when} each order"
+    # Headings of columns stand beside the lowest line of a note, so that it has to be short.
     return (
-        f"{note}, which pull differences towards 0" if reference == OWN_TRADES else note
+        f"{note},\nwhich pull differences towards 0"
+        if reference == OWN_TRADES
+        else note
     )

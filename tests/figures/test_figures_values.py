@@ -435,6 +435,13 @@ def test_a_style_of_other_sizes_hides_no_hollow_mark_and_cuts_no_label(taken):
     assert [line for line in drawn if line.get_markeredgewidth() == 0] == []
 
 
+def test_headings_of_columns_stand_beside_the_note(taken):
+    trades, _ = taken
+    roles = lab.fills.with_roles(trades)
+    by = ["market", "side", "role"]
+    assert_legible(figures.venue_differences(roles, horizon="1h", by=by))
+
+
 def test_nothing_to_compare_is_said(taken):
     trades, prices = taken
     pool = trades[trades["fill_type"] == "amm"]

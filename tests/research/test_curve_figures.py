@@ -94,8 +94,8 @@ def test_own_trades_as_reference_are_named(switched):
         figures.changes(trades, horizon="1d"),
         figures.cost_curves(trades),
     ):
-        assert "after each order, which pull differences towards 0" in note(figure)
-        assert note(figure).count("\n") == 1
+        assert "after each order,\nwhich pull differences towards 0" in note(figure)
+        assert note(figure).count("\n") == 2
         assert_legible(figure)
 
 
