@@ -87,7 +87,7 @@ def all_and_groups(
 
 def by_names(names: list[str], groups: int) -> str:
     """Return the end of a title: the columns that rows are by, if there are any, and how many groups are drawn."""
-    drawn = f" ({MOST_LINES} of {groups})" if groups > MOST_LINES else ""
+    drawn = f" ({MOST_LINES} of {groups:,})" if groups > MOST_LINES else ""
     return f", by {', '.join(names)}{drawn}" if names else ""
 
 

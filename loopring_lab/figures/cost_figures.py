@@ -128,7 +128,7 @@ def price_gaps(
     # Outliers would make all other bins too narrow to see.
     outside = len(drawn) - int(drawn["worse_bps"].between(edges[0], edges[-1]).sum())
     if outside:
-        note += f"; {outside:,} lie outside this range"
+        note += f"; {outside:,} outside this range"
     note += f"\nline and band: {INTERVAL}"
     if any(pd.isna(means[name]["low"]) for name in matched):
         note += f"; {ALONE}"

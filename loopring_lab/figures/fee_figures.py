@@ -144,7 +144,7 @@ def fee_rates(
     known = (table["fills"] - table["unknown"]).sum()
     note = f"fees per amount received, weighted by amount; {fill_count(known, overview.trades)}"
     if lines > len(styles):
-        note += f"; the {len(styles)} of {lines} lines with most fills"
+        note += f"; the {len(styles)} of {lines:,} lines with most fills"
     title = f"Effective fee rate per {periods.name}, {tokens}"
 
     steps = periods.located(table)
@@ -513,12 +513,10 @@ def _by_value(trades: Any, token: str, prices: Any) -> ByToken:
         "no price" if pd.isna(value) else cut(value) for value in shown["fee_value"]
     ]
     title = f"Fees by token, valued in {token}: {cut(whole)} {token} in all"
-    count = int(table["fills"].sum())
     # A fee before the first trade of its market has no price.
-    lost = int(table["unpriced"].sum())
-    if lost:
-        title += f", {format_count(lost)} without a price"
-    note = f"{fill_count(count - lost, count)} valued"
+    counts = table[["fills", "unpriced"]].sum()
+    valued = counts["fills"] - counts["unpriced"]
+    note = f"{fill_count(valued, counts['fills'])} valued"
     return ByToken(shown, f"value ({token})", title, note)
 
 
@@ -550,7 +548,7 @@ def _largest(table: pd.DataFrame) -> pd.DataFrame:
     # Together they have a value if one of them has.
     sums = rest.filter(["fills", "length", "fee_value"]).sum(min_count=1).to_dict()
     others = pd.DataFrame(
-        [sums | {"name": f"{len(rest)} others", "fees": MISSING}],
+        [sums | {"name": f"{len(rest):,} others", "fees": MISSING}],
         dtype=object,
     )
     return pd.concat(

@@ -1,5 +1,6 @@
 """Figures show the right values: bars and lines compared with integer sums, counts and settled facts."""
 
+import re
 from collections import Counter, defaultdict
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
@@ -116,6 +117,25 @@ def test_more_than_twelve_tokens_are_put_together(trades):
     )
     texts = words(figures.fees_by_token(unknown))
     assert ("2 others" in texts, "unknown" in texts) == (True, False)
+
+
+def test_numbers_of_tokens_and_lines_are_grouped_like_every_other(trades):
+    many = trades.head(1_014).assign(fee_token=[f"T{n}" for n in range(1_014)])
+    assert "1,002 others" in words(figures.fees_by_token(many))
+    lines_of_fills = figures.fee_rates(trades, by=["fee_token", "trade_id"])
+    assert f"the 5 of {len(trades):,} lines" in note(lines_of_fills)
+
+
+def test_a_fee_without_a_price_is_counted_once():
+    trades = lab.connect().trades(10083, limit=40)
+    fees = ["ETH"] * 30 + ["T"] * 10
+    figure = figures.fees_by_token(
+        trades.assign(fee_token=fees), token="ETH", prices=trades
+    )
+    assert note(figure) == "30 of 40 fills valued"
+    assert re.fullmatch(
+        r"Fees by token, valued in ETH: [\d.]+ ETH in all", title(figure)
+    )
 
 
 def test_other_tokens_without_any_price_have_no_value():
