@@ -686,6 +686,16 @@ def test_accounts_without_trades_are_said():
         run("03_amm_versus_orderbook.ipynb", accounts=[70003, 70004])
 
 
+def test_a_row_without_a_time_does_not_hide_the_newest_trade():
+    """Of account 70002 the row that is listed last has no time."""
+    trades = lab.connect().trades(70002)
+    ages = trades["created_at"].max() - trades["created_at"]
+    rows = (ages <= pd.Timedelta(days=60)).sum() + ages.isna().sum()
+    assert ages.isna().sum() == 1
+    found = run("03_amm_versus_orderbook.ipynb", accounts=[70002])
+    assert f"{rows} rows are {rows} fills;" in found.text
+
+
 RESULT = re.compile(
     r"\d[\d,.]* ?(?:%|bps\b|basis points|fills\b|trades\b|rows\b)"
     r"|\b(?:most|few|all|none) (?:of the )?(?:fills|trades) (?:are|were|went|go|paid|pay)\b"
