@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
+import pandas as pd
 import pytest
 
 import loopring_lab as lab
@@ -129,6 +130,20 @@ def test_each_picture_of_the_gallery_has_code_that_runs_alone():
         figure = last_value(block)
         assert isinstance(figure, lab.figures.Figure), block
         assert figure.marks, block
+        if "figures.fee_rates(" in block:
+            assert_steps_are_tiers(figure.table)
+
+
+def assert_steps_are_tiers(rates: pd.DataFrame):
+    """Check what the gallery says of this figure: each rate is the month's tier, or between its lowest and highest."""
+    trades = lab.connect().trades(account_id=10083)
+    tiers = lab.fees.tiers(trades[trades["role"] == "taker"], "1mo", by="fill_type")
+    months = tiers.groupby(["period", "fill_type"], observed=True)["tier_bps"]
+    for rate in rates.itertuples():
+        found = months.get_group((rate.period, rate.fill_type))
+        # Pairs of stablecoins have a tier of their own, which fees in ETH do not.
+        found = found[found != 4]
+        assert found.min() - 0.01 <= float(rate.bps) <= found.max() + 0.01
 
 
 def last_value(block: str) -> Any:
