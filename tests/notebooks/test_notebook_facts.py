@@ -101,6 +101,14 @@ def difficult_accounts_are_four(trades: Trades, client: Any) -> None:
     assert len(embedded().difficult) == 4
 
 
+def each_token_has_a_line(trades: Trades, client: Any) -> None:
+    (axes,) = lab.figures.fee_rates(trades, by="fee_token").axes
+    labels = [line.get_label() for line in axes.lines]
+    tokens = trades["fee_token"].value_counts()
+    assert set(labels) <= set(tokens.index)
+    assert len(labels) == min(5, (tokens > 0).sum())
+
+
 EVERYWHERE = ("relayer", "recording", "sample")
 ANSWERED = ("relayer", "recording")
 BLOCKS = ("sample",)
@@ -124,6 +132,12 @@ FACTS: list[tuple[str, str, tuple[str, ...], Callable[[Trades, Any], None]]] = [
         "From blocks `notional` is exact, too",
         BLOCKS,
         quotes_of_blocks_are_exact,
+    ),
+    (
+        "02_fee_analysis",
+        '`by="fee_token"` draws a line for each token, up to five',
+        EVERYWHERE,
+        each_token_has_a_line,
     ),
     (
         "02_fee_analysis",
