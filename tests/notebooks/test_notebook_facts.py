@@ -109,8 +109,20 @@ def each_token_has_a_line(trades: Trades, client: Any) -> None:
     assert len(labels) == min(5, (tokens > 0).sum())
 
 
+def few_days_have_no_arbitrage(trades: Trades, client: Any) -> None:
+    newest = trades["created_at"].max()
+    found = {}
+    for days in (2, 30):
+        since = newest - pd.Timedelta(days=days)
+        taken = client.trades(client.accounts, since=since, progress=False)
+        judged = lab.research.with_flow(taken, client.outside_prices(taken))
+        found[days] = set(judged["flow"].dropna().unique()) - {"unknown"}
+    assert found == {2: {"user"}, 30: {"user", "arbitrage"}}
+
+
 EVERYWHERE = ("relayer", "recording", "sample")
 ANSWERED = ("relayer", "recording")
+SIMULATED = ("relayer",)
 BLOCKS = ("sample",)
 # What a notebook says, and the sources of which it must be true.
 FACTS: list[tuple[str, str, tuple[str, ...], Callable[[Trades, Any], None]]] = [
@@ -162,6 +174,12 @@ FACTS: list[tuple[str, str, tuple[str, ...], Callable[[Trades, Any], None]]] = [
         "The embedded relayer has four more",
         ("relayer",),
         difficult_accounts_are_four,
+    ),
+    (
+        "03_amm_versus_orderbook",
+        "over a few days arbitrage stays among the users",
+        SIMULATED,
+        few_days_have_no_arbitrage,
     ),
     (
         "06_real_trades",
