@@ -121,6 +121,8 @@ def test_a_filter_compares_exact_values_of_a_column(trades, typed, wanted):
         "size > 1e9999999999%",
         "size < 1e-9999999999%",
         "sizes > 1",
+        "size > 0,5",
+        "size < 1,0000",
         "created_at > 3.4.2022",
     ],
 )
