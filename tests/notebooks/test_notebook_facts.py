@@ -1,5 +1,6 @@
 """Sentences of notebooks that state a fact about data without a number: each is true of every source they run on."""
 
+import tempfile
 from collections.abc import Callable
 from decimal import ROUND_FLOOR, Decimal
 from pathlib import Path
@@ -120,6 +121,16 @@ def few_days_have_no_arbitrage(trades: Trades, client: Any) -> None:
     assert found == {2: {"user"}, 30: {"user", "arbitrage"}}
 
 
+def odd_rows_are_not_all_anomalies(trades: Trades, client: Any) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        archive = lab.Archive(Path(folder, "trades.duckdb"))
+        odd = archive.sync(client, accounts=[70002])["odd"].sum()
+        held = archive.trades()
+    listed = lab.anomalies(held).index
+    assert odd == held["extra"].count()
+    assert set(held.index[held["extra"].notna()]) < set(listed)
+
+
 EVERYWHERE = ("relayer", "recording", "sample")
 ANSWERED = ("relayer", "recording")
 SIMULATED = ("relayer",)
@@ -180,6 +191,12 @@ FACTS: list[tuple[str, str, tuple[str, ...], Callable[[Trades, Any], None]]] = [
         "over a few days arbitrage stays among the users",
         SIMULATED,
         few_days_have_no_arbitrage,
+    ),
+    (
+        "05_archive_and_scale",
+        "`odd` counts rows that could not be read as they were sent",
+        SIMULATED,
+        odd_rows_are_not_all_anomalies,
     ),
     (
         "06_real_trades",
