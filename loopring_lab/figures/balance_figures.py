@@ -20,7 +20,15 @@ from loopring_lab.figures.style import COLOURS, drawing
 from loopring_lab.figures.words import format_count
 
 # Columns that `pool_balance` reads. Without tokens=, balances are in smallest units.
-NEEDED = {"created_at", "token", "published_units", "recomputed_units"}
+NEEDED = {
+    "block",
+    "index_in_block",
+    "created_at",
+    "token",
+    "change",
+    "published_units",
+    "recomputed_units",
+}
 # In points, chosen by eye: half of a usual line, which covers changes within an hour.
 LINE_WIDTH = 1.0
 
@@ -68,7 +76,7 @@ def pool_balance(
             f"{caller}: expected balances in units, got {type(balances).__name__} without "
             f"{', '.join(sorted(missing))}. Make them with blocks.balances(pool, tokens)."
         )
-    stated = balances[balances["published"].notna()]
+    stated = balances.dropna(subset="published_units")
     if token is None and len(stated):
         token = str(stated["token"].value_counts().index[0])
     of_token = balances[balances["token"] == token]
@@ -76,7 +84,7 @@ def pool_balance(
     levels = of_token["recomputed_units"].fillna(of_token["published_units"])
     times = of_token["created_at"].dt.tz_convert(UTC)
     line = of_token.assign(level=levels, created_at=times).dropna(subset="level")
-    is_stated = line["published"].notna()
+    is_stated = line["published_units"].notna()
     if not is_stated.any():
         raise LabError(
             f"{caller}: no balance of {token or 'any token'} was published. Take a pool's balances."
@@ -135,8 +143,8 @@ def pool_balance(
 def _note(line: pd.DataFrame, published: pd.DataFrame) -> str:
     """Say how many balances were published, and how many of them equal the recomputed ones."""
     # The first balance of a token has nothing to be compared with.
-    known = published.dropna(subset="recomputed")
-    same = int((known["published"] == known["recomputed"]).sum())
+    known = published.dropna(subset="recomputed_units")
+    same = int((known["published_units"] == known["recomputed_units"]).sum())
     equal = f"{same:,} of the {len(known):,} that can be recomputed are equal"
     if len(known) == 1:
         verdict = "is equal" if same else "differs"

@@ -7,6 +7,7 @@ from support.rollup_blocks import recorded
 
 import loopring_lab as lab
 from loopring_lab.errors import LabError
+from loopring_lab.figures.balance_figures import NEEDED
 
 POOLS = {
     108: (1, 6),
@@ -100,3 +101,13 @@ def test_the_figure_says_what_it_draws(block, tokens):
         lab.figures.pool_balance(frame, token="ETH")
     with pytest.raises(LabError, match="no balance of any token was published"):
         lab.figures.pool_balance(block.balances(58344, tokens))
+
+
+def test_a_figure_without_a_column_is_the_same_or_names_it(block, tokens):
+    frame = block.balances(108, tokens)
+    whole = lab.figures.pool_balance(frame)
+    for column in set(frame) - NEEDED:
+        assert lab.figures.pool_balance(frame.drop(columns=column)).marks == whole.marks
+    for column in NEEDED:
+        with pytest.raises(LabError, match=f"without {column}\\."):
+            lab.figures.pool_balance(frame.drop(columns=column))
