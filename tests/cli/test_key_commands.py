@@ -172,9 +172,10 @@ def test_nothing_that_the_relayer_says_of_an_account_commands_a_terminal(
     assert all(line.isprintable() for line in said.split("\n"))
 
 
-def test_what_is_not_confirmed_is_not_sent(relayer, key, program, capsys, monkeypatch):
+def test_what_is_not_confirmed_is_not_sent(relayer, key, capsys, monkeypatch):
     monkeypatch.setattr("click.confirm", lambda text: False)
-    assert key("update", ACCOUNT, "--signer-command", program(ACCOUNT)) == 1
+    monkeypatch.setattr(sys, "stdin", Person(relayer.signer(ACCOUNT), capsys))
+    assert key("update", ACCOUNT) == 1
     assert capsys.readouterr().out.endswith("Nothing was sent.\n")
     assert relayer.counts.requests["/account"] == 1
     assert client_of(relayer).account(ACCOUNT).nonce == 1
@@ -202,7 +203,7 @@ def test_refusals_are_those_of_the_walkthrough(
 
 
 def test_a_fee_that_rose_on_the_way_is_raised_by_the_option(
-    relayer, key, program, capsys
+    relayer, key, capsys, monkeypatch
 ):
     body = b'{"resultInfo": {"code": 114002, "message": "fee too low"}}'
 
@@ -211,10 +212,9 @@ def test_a_fee_that_rose_on_the_way_is_raised_by_the_option(
             return Answer(400, body)
         return passed_on(relayer.base_url, request)
 
-    command = program(ACCOUNT)
+    monkeypatch.setattr(sys, "stdin", Person(relayer.signer(ACCOUNT), capsys))
     with scripted(dearer) as server:
-        options = ["--signer-command", command, "--yes"]
-        assert key("update", ACCOUNT, *options, at=server.base_url) == 2
+        assert key("update", ACCOUNT, "--yes", at=server.base_url) == 2
     assert "raise --max-fee" in capsys.readouterr().err
 
 

@@ -221,11 +221,11 @@ def test_a_forked_process_asks_on_a_database_of_its_own(trades, tmp_path):
 
 
 def test_threads_ask_at_once(trades):
-    asked = [lab.fees.summary, lab.fills.vwap, lab.fills.orders] * 2
-    expected = [ask(trades) for ask in asked]
+    asked = [lab.fees.summary, lab.fills.vwap, lab.fills.orders]
+    expected = [ask(trades) for ask in asked] * 2
     with ThreadPoolExecutor(4) as pool:
         for found, one in zip(
-            pool.map(lambda ask: ask(trades), asked), expected, strict=True
+            pool.map(lambda ask: ask(trades), asked * 2), expected, strict=True
         ):
             assert_same(found, one)
 
