@@ -177,6 +177,13 @@ def test_tables_of_a_user_s_own_database_are_never_taken_for_those_of_a_query():
             assert_same(found, expected)
 
 
+def test_a_connection_with_tables_and_macros_of_its_own_is_asked():
+    session = duckdb.connect()
+    relation = session.from_arrow(portable(trades()))
+    session.execute("CREATE MACRO my_own(a) AS a + 1; CREATE TABLE mine (a INTEGER)")
+    assert lab.fills.breakdown(relation).sum("share").fetchall() == [(1,)]
+
+
 @pytest.mark.parametrize(
     ("statement", "named"),
     [
@@ -193,8 +200,6 @@ def test_tables_of_a_user_s_own_database_are_never_taken_for_those_of_a_query():
 def test_a_connection_on_which_queries_mean_something_else_is_refused(statement, named):
     session = duckdb.connect()
     relation = session.from_arrow(portable(trades()))
-    session.execute("CREATE MACRO my_own(a) AS a + 1; CREATE TABLE mine (a INTEGER)")
-    assert lab.fills.breakdown(relation).sum("share").fetchall() == [(1,)]
     session.execute(statement)
     with pytest.raises(LabError, match=f"{named} of its own.*Drop or reset it"):
         lab.fills.breakdown(relation)

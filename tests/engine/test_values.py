@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from decimal import Decimal
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -9,7 +10,7 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 from support.engines import duckdb_session, on, result_rows
-from support.optional import often
+from support.optional import often, thorough
 
 import loopring_lab as lab
 from loopring_lab.engine import portable
@@ -32,6 +33,16 @@ def with_column(trades: pd.DataFrame, name: str, column: Any) -> pa.Table:
 TEXTS = ("order_hash", "market", "side", "fee_token")
 
 
+def answers(table: pa.Table) -> tuple[Any, Any]:
+    checked = lab.fees.schedule_check(table, 0)
+    return result_rows(lab.fills.orders(table)), checked["trade_id"]
+
+
+@pytest.fixture(scope="module")
+def of_texts(trades: pd.DataFrame) -> tuple[Any, Any]:
+    return answers(portable(trades))
+
+
 @pytest.mark.parametrize("name", often(["order_hash", "side"], TEXTS))
 @pytest.mark.parametrize(
     "kind",
@@ -43,14 +54,11 @@ TEXTS = ("order_hash", "market", "side", "fee_token")
     ],
     ids=str,
 )
-def test_texts_of_every_type_are_the_same(trades, name, kind):
+def test_texts_of_every_type_are_the_same(trades, of_texts, name, kind):
     column = portable(trades)[name].cast(kind)
     table = with_column(trades, name, column)
-    found = lab.fills.orders(table)
-    assert result_rows(found) == result_rows(lab.fills.orders(portable(trades)))
-    # Rows of the table are taken here.
-    shown = lab.fees.schedule_check(table, 0)["trade_id"]
-    assert shown == lab.fees.schedule_check(portable(trades), 0)["trade_id"]
+    # Of a check, rows of the table are taken.
+    assert answers(table) == of_texts
 
 
 @pytest.mark.parametrize("name", often(["order_hash", "side"], TEXTS))
@@ -73,16 +81,25 @@ def test_a_column_of_nothing_is_unknown_whatever_its_type(trades, engine):
         assert result_rows(lab.fills.orders(empty)) == result_rows(without)
 
 
-@pytest.mark.parametrize("engine", [*IN_MEMORY, "archive", "duckdb"])
+WORDS = {
+    "side": "BUY or SELL",
+    "fill_type": "amm or dex",
+    "role": "maker or taker",
+}
+
+
 @pytest.mark.parametrize(
-    ("name", "good"),
-    [("side", "BUY or SELL"), ("fill_type", "amm or dex"), ("role", "maker or taker")],
+    ("engine", "name"),
+    [
+        case if {"pandas", "side"} & {*case} else thorough(*case)
+        for case in product([*IN_MEMORY, "archive", "duckdb"], WORDS)
+    ],
 )
-def test_words_are_good_as_they_are_written_only(trades, engine, name, good):
+def test_words_are_good_as_they_are_written_only(trades, engine, name):
     others = trades[name].astype(str).str.swapcase()
     for written in (others, others.astype("category")):
         frame = on(engine, trades.assign(**{name: written}))
-        said = rf"orders: {name} has .*as {good}, or .*, not as \"\w+\"\.$"
+        said = rf"orders: {name} has .*as {WORDS[name]}, or .*, not as \"\w+\"\.$"
         with pytest.raises(lab.LabError, match=said):
             lab.fills.orders(frame)
 
