@@ -197,6 +197,9 @@ def _by_row(question: Question, found: Any, types: Types) -> Any:
         found = found.project(f"*, row_number() OVER () AS {quoted(ANSWERED)}")
         found = found.order(f"row.{quoted(ROW)}, {quoted(ANSWERED)}")
     own = _types(found)
+    # What an answer is put together by is no column of it: trades may have their own of such a name.
+    for name in ("row", ANSWERED):
+        own.pop(name, None)
     columns = []
     for name in _shown(question, types):
         if name in own:

@@ -67,6 +67,18 @@ def test_a_column_of_any_name_is_a_column(name):
     )
 
 
+@pytest.mark.parametrize("name", ["row", "number of the row in the answer", "ms"])
+def test_a_column_stays_beside_an_answer_under_any_name(name):
+    labels = [f"own {number}" for number in range(len(trades()))]
+    relation = on("duckdb", trades().assign(**{name: labels}))
+    found = lab.fills.with_roles(relation)
+    assert found.columns == [*relation.columns, "role_source"]
+    assert collected(found)[name].to_pylist() == labels
+    once = collected(lab.fills.one_side(relation))
+    assert once.column_names == relation.columns
+    assert set(once[name].to_pylist()) <= set(labels)
+
+
 def test_values_that_look_like_sql_are_values():
     texts = pd.Series(["'; DROP TABLE trades; --", 'x" OR 1=1', "a'b"] * len(trades()))
     frame = trades().assign(label=texts[: len(trades())])
