@@ -87,17 +87,14 @@ def prices_sql(
     keys = keys or ("market",)
     choose = "max" if nearest == "last" else "min"
     known = " AND ".join(f"{key} IS NOT NULL" for key in keys)
-    trade_id = "trade_id"
     if prices is not None:
         source = "prices"
         # Closes of a year of minutes are many; those of markets that were not traded in are not looked up.
         known += " AND market IN (SELECT market FROM trades)"
-        if trade_id not in prices.names:
-            trade_id = "NULL"
     return Prices(f"""
 -- one price of each moment, under a number for its keys: joining by text takes twice as long
 WITH usable AS NOT MATERIALIZED (  -- prices with what tells several of a moment apart
-    SELECT hash({", ".join(keys)}) AS keys, moment, price, coalesce({trade_id}, {UNKNOWN_ID}) AS id
+    SELECT hash({", ".join(keys)}) AS keys, moment, price, coalesce(trade_id, {UNKNOWN_ID}) AS id
     FROM {source}
     WHERE price > 0 AND moment IS NOT NULL AND {known}
 ),

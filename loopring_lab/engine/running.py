@@ -207,8 +207,7 @@ def _by_row(question: Question, found: Any, types: Types) -> Any:
         else:
             columns.append(f"row.{quoted(name)} AS {quoted(name)}")
     for name, kind in own.items():
-        if name not in ("row", ANSWERED):
-            columns.append(_out_of_duckdb(name, kind))
+        columns.append(_out_of_duckdb(name, kind))
     return found.project(", ".join(columns))
 
 
@@ -353,8 +352,8 @@ def _explained(error: Exception, caller: str) -> Exception:
         )
     if "connection to another database" in str(error):
         return LabError(
-            f"{caller}: trades and prices are relations of two DuckDB connections, which cannot be joined. Open "
-            "both on one connection, or pass prices as a pandas frame."
+            f"{caller}: trades and prices are relations of two DuckDB databases, which cannot be joined. Open both on "
+            "one connection, or give relation.to_arrow_table() as prices."
         )
     if isinstance(error, (duckdb.InternalException, duckdb.FatalException)):
         # DuckDB refuses whatever else a database is asked after such an error.

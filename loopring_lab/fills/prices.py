@@ -518,18 +518,19 @@ def check_markets(fills: pa.ChunkedArray, trades: Given[Any], prices: Any) -> No
     beside = given_prices(prices, trades.caller)
     if beside is None or any(fills.to_pylist()):
         return
-    found = counts(
-        trades,
-        ("market",),
-        beside,
-        fills="count(*)",
-        listed="(SELECT count(*) FROM prices)",
-        shared="count(*) FILTER (WHERE market IN (SELECT market FROM prices))",
-    )
-    if found["fills"] and found["listed"] and not found["shared"]:
+    asked_about = _markets_of(trades)
+    listed = _markets_of(beside)
+    if asked_about and listed and asked_about.isdisjoint(listed - {None}):
         raise LabError(
             f"{trades.caller}: prices= has no price of a market in trades. Give prices of those markets."
         )
+
+
+def _markets_of(frame: Given[Any]) -> set[str | None]:
+    """Return the different markets of trades or prices."""
+    steps = {"sums": "-- each market\nSELECT DISTINCT market FROM trades"}
+    found = ask_table(Question(frame.caller, steps, ("market",)), frame)
+    return set(found["market"].to_pylist())
 
 
 def noted(

@@ -235,7 +235,7 @@ def test_a_question_about_a_relation_says_why_it_cannot_be_read(archive):
     relation = archive.scan("duckdb")
     elsewhere = duckdb.connect().from_arrow(portable(archive.trades()))
     for trades, prices in ((relation, elsewhere), (elsewhere, relation)):
-        with pytest.raises(LabError, match="are relations of two DuckDB connections"):
+        with pytest.raises(LabError, match="are relations of two DuckDB databases"):
             lab.fees.in_token(trades, "ETH", prices=prices)
     with archive._file.writing() as connection:
         connection.execute("DELETE FROM held.main.rows WHERE account_id = 20000")

@@ -217,6 +217,22 @@ def test_a_connection_on_which_queries_mean_something_else_is_refused(statement,
         lab.fills.breakdown(relation)
 
 
+@pytest.mark.parametrize("file", ["", "prices.duckdb"])
+def test_trades_and_prices_of_two_databases_are_told_apart_in_words(file, tmp_path):
+    here = duckdb.connect().from_arrow(portable(trades()))
+    there = duckdb.connect(str(tmp_path / file) if file else ":memory:")
+    there.register("history", portable(trades()))
+    there.execute("CREATE TABLE kept AS FROM history")
+    with pytest.raises(
+        LabError, match=r"relations of two DuckDB databases, .*\.to_arrow_table\(\)"
+    ):
+        lab.fills.all_in_cost(here, prices=there.table("kept"))
+    # Closes may be in another database, also where the market of none of them is one of the trades.
+    closes = there.table("kept").project("created_at, 'A-B' AS market, price")
+    with pytest.raises(LabError, match="has no price of a market in trades"):
+        lab.fills.compare_venues(here, closes)
+
+
 @pytest.mark.parametrize(
     "setting", ["enable_external_access = false", "lock_configuration = true"]
 )
