@@ -81,14 +81,12 @@ def _whole_numbers(column: pa.ChunkedArray, name: str, caller: str) -> pa.Chunke
     if pa.types.is_dictionary(column.type):
         column = column.cast(column.type.value_type)
     kind = column.type
-    if kind != pa.uint64() and pa.types.is_integer(kind):
-        return column
     try:
         # pandas makes floats of whole numbers of which some are unknown.
         if kind == pa.float64():
             if pc.all(pc.less(pc.abs(column), FLOATS_END)).as_py():
                 return column.cast(pa.int64())
-        elif kind == pa.uint64() or pa.types.is_decimal(kind):
+        elif pa.types.is_integer(kind) or pa.types.is_decimal(kind):
             return column.cast(pa.int64())
     except pa.ArrowInvalid:
         pass  # not all are whole numbers of 64 bits

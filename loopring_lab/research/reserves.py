@@ -88,16 +88,16 @@ def ledger_of(balances: Given[Any]) -> pa.Table:
         raise no_moment("created_at", times.type, balances.caller)
     columns = {
         "market": table["market"].cast(pa.string()),
-        "ms": times.cast(frames.TIMESTAMP).cast(pa.int64()),
+        "ms": times.cast(frames.TIMESTAMP, safe=False).cast(pa.int64()),
     }
     for name in OPTIONAL:
         columns[name] = pa.nulls(len(table), pa.int64())
     for name in there:
-        columns[name] = table[name].cast(pa.int64())
+        columns[name] = table[name]
     for side in ("base", "quote"):
         name = f"{side}_balance"
         columns[name] = with_scale(combined(table[name]), WHOLE)
-        decimals = table[f"{side}_decimals"].to_numpy().astype(np.int64)
+        decimals = table[f"{side}_decimals"].fill_null(PLACES).to_numpy()
         zeros = np.clip(PLACES - decimals, 0, PLACES)
         columns[f"{side}_unit"] = pa.array(10**zeros)
     ledger = pa.table(columns)

@@ -91,6 +91,17 @@ def test_times_of_balances_have_a_zone():
         lab.research.liquidity(trades_of([pool]), balances.assign(created_at=naive))
 
 
+@pytest.mark.parametrize("unit", ["us", "ns"])
+def test_times_of_balances_may_be_finer_than_those_of_trades(unit):
+    pool = drawn(1)
+    balances = balances_of([pool])
+    finer = balances["created_at"].dt.as_unit(unit) + pd.Timedelta(1, unit)
+    found = lab.research.liquidity(
+        trades_of([pool]), balances.assign(created_at=finer), prices_of([pool])
+    )
+    pd.testing.assert_frame_equal(found, asked(pool))
+
+
 # Parts that add up
 
 
