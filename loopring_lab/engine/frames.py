@@ -13,6 +13,7 @@ from typing import Any
 
 import pandas as pd
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from loopring_lab.amounts import AMOUNT
 from loopring_lab.amounts.arithmetic import AMOUNT_TYPE
@@ -43,12 +44,18 @@ VIEWS = {"string_view": pa.large_string(), "binary_view": pa.large_binary()}
 EXACT = tuple(name for name, kind in TYPES.items() if kind == "HUGEINT")
 
 
-def with_plain_amounts(table: pa.Table) -> pa.Table:
-    """Return a table with amounts of pandas as the decimals that they hold, without a copy."""
+def with_plain_values(table: pa.Table) -> pa.Table:
+    """Return a table with amounts of pandas as the decimals that they hold, and lengths of time as DuckDB reads them.
+
+    It converts what lies under nulls as well, and fails on what pandas puts there.
+    """
     for entry in table.schema:
+        column = table[entry.name]
         if isinstance(entry.type, AmountType):
-            column = table[entry.name].cast(AMOUNT_TYPE)
-            table = replaced(table, entry.name, column)
+            column = column.cast(AMOUNT_TYPE)
+        elif pa.types.is_duration(entry.type):
+            column = pc.if_else(column.is_valid(), column.fill_null(0), None)
+        table = replaced(table, entry.name, column)
     return table
 
 

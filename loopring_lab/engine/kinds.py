@@ -15,7 +15,6 @@ from typing import Any, Generic, Protocol, TypeAlias, TypeVar
 import numpy as np
 import pandas as pd
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from loopring_lab.engine import frames, running
 from loopring_lab.engine.notes import finished, without_note
@@ -111,7 +110,7 @@ class Given(ABC, Generic[FrameT]):
             names = list(dict.fromkeys(columns))
             self.check(names)
         with running.translated(self.caller):
-            return frames.with_plain_amounts(self._read(names))
+            return frames.with_plain_values(self._read(names))
 
     def read_exact(self, columns: Sequence[str]) -> pa.Table:
         """Read columns, each as questions take it: every amount is exact, every order hash one or null."""
@@ -494,9 +493,6 @@ def _portable_column(column: pa.ChunkedArray, name: str) -> pa.ChunkedArray:
         return column.cast(pa.string())
     if pa.types.is_decimal(kind):
         return frames.exact(column, name, "lab.engine.portable")
-    if pa.types.is_duration(kind):
-        # DuckDB converts what lies under nulls as well, and fails on what pandas puts there.
-        return pc.if_else(column.is_valid(), column.fill_null(0), pa.scalar(None, kind))
     if not pa.types.is_timestamp(kind) or not kind.tz:
         return column
     try:

@@ -195,3 +195,15 @@ def test_keys_finer_than_answers_are_refused(trades, engine):
                 continue
             with pytest.raises(lab.LabError, match=r"desk is finer than a millis"):
                 lab.fees.summary(frame, by="desk")
+
+
+@pytest.mark.parametrize("engine", IN_MEMORY)
+@pytest.mark.parametrize("unit", ["s", "ms", "us", "ns"])
+def test_lengths_of_time_of_which_some_are_unknown_are_keys(trades, engine, unit):
+    lengths = pd.to_timedelta([1, None] * 50, unit="s").as_unit(unit)
+    frame = on(engine, trades.assign(desk=lengths, fee_token="LRC"))
+    found = result_rows(lab.fees.tiers(frame, by="desk"))
+    fills = [0, 0]
+    for line in found:
+        fills[line["desk"] is None] += line["fills"]
+    assert fills == [50, 50]
