@@ -146,7 +146,7 @@ def _slices(question: Question, tables: _Tables) -> Iterator[Question]:
     moments = [edge * length << PLACE_BITS for edge in edges]
     if question.reach is None:
         _make_hour_ends(question, length, edges, tables)
-    for (since, until), (begun, ended) in zip(
+    for (begin, end), (begun, ended) in zip(
         pairwise(edges), pairwise(moments), strict=True
     ):
         of_slice = _with_ends(
@@ -154,7 +154,8 @@ def _slices(question: Question, tables: _Tables) -> Iterator[Question]:
             f"SELECT keys, max(moment), max_by(price, moment) FROM hour_ends WHERE moment < {begun} GROUP BY keys",
             f"SELECT keys, min(moment), min_by(price, moment) FROM hour_ends WHERE moment >= {ended} GROUP BY keys",
         )
-        near = f"created_at >= {_time_sql((since - 1) * length)} AND created_at < {_time_sql((until + 1) * length)}"
+        # Times of prices in memory may be of nanoseconds, which DuckDB compares with no others.
+        near = f"created_at::TIMESTAMPTZ BETWEEN {_time_sql((begin - 1) * length)} AND {_time_sql((end + 1) * length)}"
         is_within = f"first_fill >= {begun} AND last_fill < {ended}"
         is_met = f"first_fill < {ended} AND last_fill >= {begun}"
         yield _only(of_slice, near, is_within, is_met)
@@ -207,13 +208,16 @@ GROUP BY keys, {_span_sql(f"(moment >> {PLACE_BITS})", HOUR)}"""
     steps = {**question.steps, "hour_ends": ends}
     begins = [_time_sql(edge * length) for edge in edges]
     near = [
-        f"created_at >= {begin} AND created_at < {end}"
+        f"created_at::TIMESTAMPTZ >= {begin} AND created_at::TIMESTAMPTZ < {end}"
         for begin, end in pairwise(begins)
     ]
     are_given = PRICES in tables.types
     if are_given:
         # They may be older and newer than all trades.
-        near += [f"created_at < {begins[0]}", f"created_at >= {begins[-1]}"]
+        near += [
+            f"created_at::TIMESTAMPTZ < {begins[0]}",
+            f"created_at::TIMESTAMPTZ >= {begins[-1]}",
+        ]
     for condition in near:
         of_slice = replace(question, steps=steps, only_prices=f"WHERE {condition}")
         if not are_given:

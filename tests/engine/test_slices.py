@@ -1,5 +1,6 @@
 """An archive looks prices up in one slice of time after the other, with the answers that all rows at once have."""
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -126,6 +127,16 @@ def test_a_group_without_any_price_has_a_row(monkeypatch):
     found = lab.fees.in_token(InArchive(trades), "USDT", by=[])
     assert found["unpriced"].item() == len(trades)
     assert found["median_age"].isna().item()
+
+
+@pytest.mark.parametrize("near", ["1h", None])
+def test_times_of_prices_may_be_of_nanoseconds(near, monkeypatch):
+    trades = over_hours(2)
+    finer = trades.assign(created_at=trades["created_at"].dt.as_unit("ns"))
+    asked = functools.partial(lab.fills.all_in_cost, tolerance=near, by="market")
+    expected = asked(trades, prices=trades)
+    monkeypatch.setattr(slices, "ROWS_OF_A_SLICE", 30)
+    assert_same(asked(InArchive(trades), prices=finer), expected)
 
 
 def test_prices_of_any_time_may_be_older_than_all_trades(monkeypatch):
