@@ -21,12 +21,13 @@ from loopring_lab.sources.saved_answers import (
     BUNDLED,
     LISTING,
     SAVE_LISTING,
+    absent_from,
     bundled_listing,
+    find_listing,
     histories,
     is_har,
     markets_in,
     open_har,
-    read_listing,
     read_pages,
     source_of,
 )
@@ -174,18 +175,16 @@ def _origin(
     if har and har.listing:
         listing = ListingSnapshot.of_relayer(*har.listing, _modified(home), str(home))
     else:
-        for place in places:
-            texts = read_listing(place)
-            if texts:
-                beside = place
-                moment = _modified(place / LISTING[0])
-                listing = ListingSnapshot.of_relayer(*texts, moment, str(place))
-                break
+        found = find_listing(places)
+        if found:
+            beside, texts = found
+            moment = _modified(beside / LISTING[0])
+            listing = ListingSnapshot.of_relayer(*texts, moment, str(beside))
     if listing is None and bound:
         with archive.reading() as connection:
             listing = holdings.last_listing(connection)
     if listing is None:
-        absent = f"{folder}: no {' and '.join(LISTING)} in it or in the folder above"
+        absent = absent_from(folder)
         if not markets:
             raise LabError(f"{absent}. {SAVE_LISTING}")
         texts = bundled_listing(absent, markets)

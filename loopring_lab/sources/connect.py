@@ -97,9 +97,9 @@ def connect(
     recording : path, optional
         Folder with ``tokens.json``, ``markets.json`` and ``trades/<accountId>-<amm or dex>.json``, or one file
         of trades in any form that `tables.trades` reads, such as a HAR file of a browser or an answer that an
-        SDK saved. Of a file, tokens and markets are those in it, else those beside it, or else those of the real
-        exchange that the package brings; a note says which. Whose trades it has, and of which fill type, it
-        says itself, or its name does: ``<accountId>-<amm or dex>.json``.
+        SDK saved. Of a file, tokens and markets are those in it, else those beside it or in the folder above, or
+        else those of the real exchange that the package brings; a note says which. Whose trades it has, and of
+        which fill type, it says itself, or its name does: ``<accountId>-<amm or dex>.json``.
     blocks : path or rollup.Store, optional
         Blocks of the exchange as settled on Ethereum: trades of all accounts, exact on both legs. A file as
         `rollup.Store` writes it, or a folder of exported files as `rollup.Store.import_files` reads them,

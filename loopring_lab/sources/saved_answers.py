@@ -169,13 +169,14 @@ def is_har(file: Path, hint: str) -> bool:
     return starts_as_har(start)
 
 
-def read_listing(folder: Path) -> tuple[str, str] | None:
-    """Read the answers with the tokens and the markets, if a folder has both."""
-    files = [folder / name for name in LISTING]
-    if not all(file.is_file() for file in files):
-        return None
-    tokens, markets = (read_text(file, size=MAX_ANSWER) for file in files)
-    return tokens, markets
+def find_listing(places: Iterable[Path]) -> tuple[Path, tuple[str, str]] | None:
+    """Read the answers with the tokens and the markets from the first folder that has both, if one has."""
+    for folder in places:
+        files = [folder / name for name in LISTING]
+        if all(file.is_file() for file in files):
+            tokens, markets = (read_text(file, size=MAX_ANSWER) for file in files)
+            return folder, (tokens, markets)
+    return None
 
 
 def source_of(
@@ -284,8 +285,10 @@ def read_one(file: Path, name: str | None) -> Contents:
         raise UnexpectedAnswer(
             shown_name, expected="pages of trades", got="pages without rows", hint=HINT
         )
-    identity = source_of(file, name, [file.parent], har)
-    listing, whence = _listing(file, har, markets_in(batches))
+    # A file of a recording is in its folder of trades; what says of which source it is, is above that.
+    places = file.parents[:2]
+    identity = source_of(file, name, places, har)
+    listing, whence = _listing(places, har, markets_in(batches))
     notes = [f"tokens and markets are {whence}"]
     for (account, kind), saved in pages.items():
         rows = count_rows(saved)
@@ -328,16 +331,22 @@ def _invalid(where: str, expected: str, got: str) -> UnexpectedAnswer:
 
 
 def _listing(
-    file: Path, har: Har | None, markets: set[str]
+    places: Sequence[Path], har: Har | None, markets: set[str]
 ) -> tuple[tuple[str, str], str]:
     """Return the text of tokens and markets, and where they come from."""
     if har and har.listing:
         return har.listing, "those in the file"
-    beside = read_listing(file.parent)
-    if beside:
-        return beside, f"those in {' and '.join(LISTING)} beside it"
-    absent = f"{file}: no {' and '.join(LISTING)} beside it"
-    return bundled_listing(absent, markets), BUNDLED
+    found = find_listing(places)
+    if found:
+        folder, texts = found
+        where = "beside it" if folder == places[0] else "in the folder above"
+        return texts, f"those in {' and '.join(LISTING)} {where}"
+    return bundled_listing(absent_from(places[0]), markets), BUNDLED
+
+
+def absent_from(folder: Path) -> str:
+    """Say that tokens and markets are neither in a folder nor above it."""
+    return f"{folder}: no {' and '.join(LISTING)} in it or in the folder above"
 
 
 def bundled_listing(absent: str, used: set[str]) -> tuple[str, str]:

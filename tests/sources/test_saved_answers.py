@@ -3,6 +3,7 @@
 import base64
 import gzip
 import json
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -214,6 +215,32 @@ def test_connect_says_what_a_file_rests_on(folder, capsys):
     file.write_bytes(page([row(market="NEW-COIN")]))
     with pytest.raises(LabError, match="does not bring the market NEW-COIN"):
         lab.connect(recording=file)
+
+
+@pytest.mark.parametrize("name", [NAME, "a.har"])
+def test_a_file_of_a_recording_is_read_with_what_the_recording_states(
+    folder, name, capsys
+):
+    # LRC has another number of decimals here than on the real exchange.
+    tokens = [token | {"decimals": 6} for token in LISTING["tokens"]]
+    stated = {"name": "a world", "synthetic": True}
+    saved = har(entry(asked(), PAGE)) if name.endswith("har") else PAGE
+    (folder / "trades").mkdir()
+    files = {"tokens": tokens, "source": stated}
+    for file, content in files.items():
+        (folder / f"{file}.json").write_text(json.dumps(content))
+    file = folder / "trades" / name
+    file.write_text(json.dumps(saved))
+    client = lab.connect(recording=file)
+    assert "markets.json in the folder above" in capsys.readouterr().out
+    assert (client.source, client.synthetic) == ("a world", True)
+    # The rows have sizes of the smallest unit: 10**-6 of this listing's.
+    sizes = [Decimal(members[3]).scaleb(-6) for members in ROWS]
+    trades = client.trades(ACCOUNT)
+    assert sorted(trades["size"]) == sorted(sizes)
+    archive = lab.Archive(folder / "a.duckdb")
+    archive.import_pages(file)
+    assert_frame_equal(archive.trades(ACCOUNT), trades, check_like=True)
 
 
 def test_pools_and_book_in_one_page_are_told_apart_by_the_prefix(folder):
