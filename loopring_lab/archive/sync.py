@@ -121,8 +121,8 @@ def sync_recording(
             with file.writing(saved.source) as connection:
                 merge.add(connection, found.rows, imported=False)
                 for key in group:
-                    if key not in found.errors:
-                        total = count_stated(saved.pages_of(*key))
+                    total = count_stated(saved.pages_of(*key))
+                    if total is not None and key not in found.errors:
                         record = SyncRecord(*key, now, total, checked_at=now)
                         holdings.store_count(connection, record)
             rows += len(found.rows)

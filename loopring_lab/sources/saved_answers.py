@@ -293,7 +293,11 @@ def read_one(file: Path, name: str | None) -> Contents:
     for (account, kind), saved in pages.items():
         rows = count_rows(saved)
         total = count_stated(saved)
-        if total > rows:
+        if total is None:
+            notes.append(
+                f"account {account} has {rows:,} {kind.upper()} fills, and nothing says of how many"
+            )
+        elif total > rows:
             notes.append(
                 f"account {account} has {rows:,} of {total:,} {kind.upper()} fills"
             )
@@ -312,10 +316,10 @@ def count_rows(pages: Sequence[wire.Batch]) -> int:
     return int(pc.count_distinct(pa.chunked_array(texts, pa.string())).as_py())
 
 
-def count_stated(pages: Sequence[wire.Batch]) -> int:
-    """Return how many rows pages say that there are, or how many they have where none says it."""
+def count_stated(pages: Sequence[wire.Batch]) -> int | None:
+    """Return how many rows pages say that there are, None where none of them says it; 0 where there are no pages."""
     stated = [page for page in pages if page.totals[0] is not None]
-    return max(map(wire.read_total, stated), default=count_rows(pages))
+    return max(map(wire.read_total, stated), default=None if pages else 0)
 
 
 def markets_in(pages: Iterable[wire.Batch]) -> set[str]:

@@ -15,7 +15,7 @@ from loopring_lab.tables import wire
 from loopring_lab.tables.rows import FILL_TYPES
 from loopring_lab.tables.wire import Page
 
-_START = re.compile(rb'(?:\xef\xbb\xbf)?\s*\{\s*"log"\s*:')
+_START = re.compile(rb'"log"\s*:\s*\{')
 # The requests of a HAR file whose answers are read.
 _TRADES = "user/trades"
 _TOKENS = "exchange/tokens"
@@ -24,8 +24,8 @@ _URL = re.compile(
     rf"[^?#]*/(?P<endpoint>{_TRADES}|{_TOKENS}|{_MARKETS})/?(?:\?(?P<query>[^#]*))?(?:#.*)?"
 )
 _ORIGIN = re.compile(r"[a-zA-Z]+://[^/?#]*")
-# Filters of a request. Under one of them ``totalNum`` counts less than the account's history.
-_FILTERS = ("market", "orderHash", "start", "end", "fromId")
+# What a request for a whole history has. ``totalNum`` may count less than that under any other filter.
+_UNFILTERED = {"accountId", "fillTypes", "offset", "limit"}
 _OK = "200"
 _HINT = "Open the trade history with the browser's network tools open, and save all as HAR with content."
 
@@ -45,7 +45,7 @@ class Har(NamedTuple):
 
 def starts_as_har(start: bytes) -> bool:
     """Tell whether a file that begins with these bytes is a HAR file."""
-    return bool(_START.match(start))
+    return bool(_START.search(start))
 
 
 def pages_in(answer: Any, place: str) -> list[Page]:
@@ -69,8 +69,7 @@ def read_har(answer: Any, place: str) -> Har:
         )
     pages: list[Page] = []
     listings = {}
-    source = None
-    relayers = set()
+    relayers: set[tuple[str, str | None]] = set()
     for number, entry in enumerate(entries):
         where = f"{place}.log.entries[{number}]"
         request = _member(entry, "request")
@@ -85,19 +84,20 @@ def read_har(answer: Any, place: str) -> Har:
         body = _body(entry, where, is_needed=endpoint == _TRADES)
         if body is None:
             continue
-        relayers.add(_relayer(url))
-        source = _stated_source(entry) or source
+        relayers.add((_relayer(url), _stated_source(entry)))
         if endpoint == _TRADES:
             page = _requested(body, where, asked["query"] or "")
             pages += [page] if page else []
         else:
             listings[endpoint] = body
     if len(relayers) > 1:
-        # Tokens and accounts of one exchange have the numbers of others on another.
+        # Tokens and accounts of one exchange have the numbers of others on another, and so have those of two worlds
+        # that were served at one address.
+        named = [" ".join(filter(None, relayer)) for relayer in relayers]
         raise UnexpectedAnswer(
             place,
             expected="answers of one relayer",
-            got=printable(" and ".join(sorted(relayers))),
+            got=printable(" and ".join(sorted(named)), 200),
             hint="Save the requests to each of them in a file of its own.",
         )
     if not pages:
@@ -110,7 +110,7 @@ def read_har(answer: Any, place: str) -> Har:
     tokens = listings.get(_TOKENS)
     markets = listings.get(_MARKETS)
     listing = (tokens, markets) if tokens and markets else None
-    [relayer] = relayers
+    [(relayer, source)] = relayers
     # What is no address names no relayer.
     known = relayer if "://" in relayer else None
     return Har(pages, listing, source, known)
@@ -134,9 +134,8 @@ def _requested(body: str, where: str, query: str) -> Page | None:
     page = wire.read_page(answer, where)
     asked = parse_qs(query)
     fill_type = ",".join(asked.get("fillTypes", []))
-    is_filtered = any(name in asked for name in _FILTERS)
     return page._replace(
-        total=None if is_filtered else page.total,
+        total=page.total if asked.keys() <= _UNFILTERED else None,
         account_id=parse_integer(",".join(asked.get("accountId", []))),
         fill_type=fill_type if fill_type in FILL_TYPES else None,
     )

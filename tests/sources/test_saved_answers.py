@@ -346,6 +346,55 @@ def test_a_har_file_without_trades_is_refused_by_its_place(saved, said):
     assert "secret" not in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("asked_for", "total"),
+    [("", 2), ("&market=&orderHash=", 2), ("&market=LRC-ETH", None), ("&from=1", None)],
+)
+def test_only_a_request_without_filters_counts_a_history(
+    asked_for, total, folder, capsys
+):
+    file = folder / "a.har"
+    file.write_text(json.dumps(har(entry(asked() + asked_for, PAGE))))
+    client = lab.connect(recording=file)
+    is_said = "nothing says of how many" in capsys.readouterr().out
+    assert is_said is (total is None)
+    for fill in ("sync", "import_pages"):
+        archive = lab.Archive(folder / f"{fill}.duckdb")
+        if fill == "sync":
+            archive.sync(client, accounts=[ACCOUNT])
+        else:
+            archive.import_pages(file)
+        [of_book] = archive.report().query("fill_type == 'dex'").to_dict("records")
+        assert of_book["rows"] == 2
+        assert of_book["complete"] is (total is not None)
+        assert of_book["total"] == total if total else pd.isna(of_book["total"])
+
+
+def stated(name: str | None, members: list[str]) -> dict[str, Any]:
+    """Return a page that a relayer sent with its name."""
+    made = entry(asked(), {"totalNum": 1, "trades": [members]})
+    if name:
+        value = json.dumps({"name": name, "synthetic": True})
+        header = {"name": "X-Loopring-Lab-Source", "value": value}
+        made["response"]["headers"] = [header]
+    return made
+
+
+@pytest.mark.parametrize("other", ["seed 2", None])
+def test_two_sources_at_one_address_are_not_one_in_a_har_file(other, folder):
+    file = folder / "a.har"
+    mixed = har(stated("seed 1", SELL), stated(other, BUY))
+    file.write_text(json.dumps(mixed))
+    for door in DOORS:
+        with pytest.raises(UnexpectedAnswer, match="answers of one relayer.*seed 1"):
+            through(door, file)
+    # What tools write in front of the log changes nothing.
+    alone = {"comment": "saved by a proxy"} | har(stated("seed 1", SELL))
+    file.write_text(json.dumps(alone))
+    client = lab.connect(recording=file)
+    assert (client.source, client.synthetic) == ("seed 1", True)
+
+
 def at(address: str) -> dict[str, Any]:
     """Return a page of trades that was asked of a relayer."""
     url = {"url": f"{address}/api/v3{asked()}"}
