@@ -38,6 +38,8 @@ HINT = "Save it again, or give another file."
 FOLDER_FILES = "tokens.json, markets.json and trades/<accountId>-<amm or dex>.json"
 FOLDER_HINT = f"Fix or replace the recording; it holds {FOLDER_FILES}."
 HISTORY_NAME = re.compile(r"(0|[1-9][0-9]{0,9})-(amm|dex)\.json")
+# What else may be one would be missed without a word; notes and files of the system are none.
+ANSWERS_NAME = re.compile(r"[0-9].*|.*\.(json|jsonl|ndjson|har)(\.gz)?")
 # The account and the fill type of a file's pages, as its name has them.
 HISTORY_FILE = re.compile(r"([0-9]{1,10})-(amm|dex)\.")
 NAME_HINT = "or name the file <accountId>-<amm or dex>.json."
@@ -205,13 +207,16 @@ def read_folder(folder: Path, name: str | None) -> Contents:
     )
     pages: Pages = {}
     trades = folder / "trades"
-    # What looks like a history would be missed without a word; notes and files of the system are none.
-    for file in sorted({*trades.glob("[0-9]*"), *trades.glob("[!.]*.json")}):
-        if not HISTORY_NAME.fullmatch(file.name):
+    for file in sorted(trades.glob("[!.]*")):
+        named = HISTORY_NAME.fullmatch(file.name)
+        if not named and ANSWERS_NAME.fullmatch(file.name):
             got = printable(file.name)
             raise _invalid("trades", "<accountId>-<amm or dex>.json", got)
+        if not named:
+            continue
+        key = (int(named[1]), named[2])
         try:
-            pages |= _read_history(file)
+            pages[key] = _read_history(file, *key)
         except UnexpectedAnswer as fault:
             where = f"trades/{fault.field}"
             raise _invalid(where, str(fault.expected), str(fault.got)) from None
@@ -237,19 +242,15 @@ def _check_folder(folder: Path) -> None:
         )
 
 
-def _read_history(file: Path) -> Pages:
-    """Read a file that holds one history, and as many rows as it counts."""
+def _read_history(file: Path, account_id: int, fill_type: str) -> list[wire.Batch]:
+    """Read a file that holds the one history that its name tells, and as many rows as it counts."""
     name = printable(file.name)
-    pages: Pages = {}
-    for key, page in histories(name, read_pages(file, FOLDER_HINT)):
-        pages.setdefault(key, []).append(page)
-    for saved in pages.values():
-        rows = count_rows(saved)
-        total = max(map(wire.read_total, saved))
-        if total != rows:
-            raise _invalid(
-                f"{name}, totalNum", f"the number of rows, {rows}", str(total)
-            )
+    found = histories(name, read_pages(file, FOLDER_HINT), account_id, fill_type)
+    pages = [page for _, page in found]
+    rows = count_rows(pages)
+    total = max(map(wire.read_total, pages))
+    if total != rows:
+        raise _invalid(f"{name}, totalNum", f"the number of rows, {rows}", str(total))
     return pages
 
 

@@ -132,6 +132,14 @@ def test_a_fill_under_both_types_is_an_error(folder):
     assert len(client.trades(ACCOUNT, fill_type="amm")) == 2
 
 
+def asked_for(account: int, kind: str) -> bytes:
+    """Return a HAR file of a history with one row, whose request says whose it is."""
+    request = {"url": f"https://a.example/user/trades?accountId={account}&fillTypes={kind}"}  # fmt: skip
+    content = {"text": page([row(accountId=str(account))]).decode()}
+    entries = [{"request": request, "response": {"content": content}}]
+    return json.dumps({"log": {"entries": entries}}).encode()
+
+
 @pytest.mark.parametrize(
     ("file", "content", "message"),
     [
@@ -143,6 +151,10 @@ def test_a_fill_under_both_types_is_an_error(folder):
         ("trades/7-amm.json.gz", b"", "expected <accountId>-<amm or dex>.json, got 7-amm.json.gz"),
         ("trades/7-amm.jsonl", page([]), "expected <accountId>-<amm or dex>.json, got 7-amm.jsonl"),
         (f"trades/0{ACCOUNT}-amm.json", page([row()]), f"json, got 0{ACCOUNT}-amm.json"),
+        ("trades/alice.har", b"", "expected <accountId>-<amm or dex>.json, got alice.har"),
+        ("trades/all.jsonl.gz", b"", "expected <accountId>-<amm or dex>.json, got all.jsonl.gz"),
+        ("trades/999999-dex.json", asked_for(ACCOUNT, "dex"), "account_id: expected 999999, as given, got 147661"),
+        ("trades/7-amm.json", asked_for(7, "dex"), "fill_type: expected amm, as given, got dex"),
     ],
 )  # fmt: skip
 def test_a_broken_recording_is_refused_by_file_and_place(
