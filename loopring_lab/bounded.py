@@ -68,8 +68,9 @@ _PLACES = f"[0-9]{{0,{MAX_DIGITS}}}"
 _NUMBER = re.compile(
     rf"[+-]?(?:{_DIGITS}(?:\.{_PLACES})?|\.{_DIGITS})(?:[eE][+-]?[0-9]{{1,3}})?"
 )
-# A spreadsheet writes long numbers with an exponent, after it has dropped their last digits.
-_WHOLE = re.compile(rf"[+-]?{_DIGITS}(?:\.0{{0,{MAX_DIGITS}}})?")
+# A spreadsheet writes long numbers with an exponent, after it has dropped their last digits. Whole floats end in .0:
+# they hold 15 digits, and of a longer number the last ones may be others.
+_WHOLE = re.compile(rf"[+-]?(?:{_DIGITS}|[0-9]{{1,15}}\.0{{0,{MAX_DIGITS}}})")
 # These problems have words of our own, as the system's words for them do not fit a sentence.
 _PROBLEMS = {errno.ENOENT: "no such file", errno.EISDIR: "a folder"}
 _JSON_HINT = "Ask for it again; if it was saved, save it again, and check base_url."

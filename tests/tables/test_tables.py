@@ -254,12 +254,22 @@ def test_numbers_and_nulls_are_read_as_their_text():
         ("id", "8.91953E+06", "trade_id"),
         ("size", "4.53794e+20", "size"),
         ("blockId", "2.4697e4", "block_id"),
+        # A float has 53 bits, so that it holds 2**53 in place of one more.
+        ("size", repr(float(2**53 + 1)), "size"),
+        ("feeAmount", "1618680000000000000001.0", "fee"),
     ],
 )
-def test_a_whole_number_with_an_exponent_was_rounded(member, written, column):
+def test_a_whole_number_that_went_through_a_float_was_rounded(member, written, column):
     frame = read(page([row(**{member: written})]))
     assert frame[column].isna().all()
     assert f"{member} '{written}' is not a whole number" in reasons(frame)[0]
+
+
+@pytest.mark.parametrize("written", ["999999999999999.0", "0.0"])
+def test_a_float_of_at_most_15_digits_is_exact(written):
+    frame = read(page([row(feeAmount=written)]))
+    assert frame["fee"][0].scaleb(18) == int(written.partition(".")[0])
+    assert not reasons(frame)
 
 
 def test_fill_types_can_be_given_for_each_page():
