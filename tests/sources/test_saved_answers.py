@@ -302,6 +302,19 @@ def test_anything_else_is_refused_with_what_to_save(door, saved, folder):
     assert "save the answer of GET /api/v3/user/trades as it is" in str(caught.value)
 
 
+EXPORTED = {"apiKey": "a secret", "privateKey": "another secret", "accountId": 5}
+
+
+@pytest.mark.parametrize("door", DOORS)
+@pytest.mark.parametrize("given", [EXPORTED, [EXPORTED], {"trades": EXPORTED}])
+def test_keys_in_a_file_that_was_given_by_mistake_are_not_shown(door, given, folder):
+    file = folder / NAME
+    file.write_text(json.dumps(given))
+    with pytest.raises(LabError, match="privateKey") as caught:
+        through(door, file)
+    assert "secret" not in str(caught.value)
+
+
 @pytest.mark.parametrize("door", DOORS)
 def test_a_saved_frame_leads_to_its_reader(door, folder):
     trades = read(page(ROWS))
