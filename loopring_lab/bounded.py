@@ -310,27 +310,27 @@ def find_files(
     hint: str,
     *,
     inside: str = "",
-    besides: str = "",
 ) -> list[Path]:
-    """List files, and those of folders (or of the folder `inside`) with these endings, except `besides`."""
+    """List files, and those of folders (or of the folder `inside`) with these endings."""
     if isinstance(paths, str) or not isinstance(paths, Iterable):
         paths = [paths]
     found = []
     for path in paths:
-        found += _files_in(given_path(path), endings, hint, inside, besides)
+        found += _files_in(given_path(path), endings, hint, inside)
     return found
 
 
 def _files_in(
-    path: Path, endings: tuple[str, ...], hint: str, inside: str, besides: str
+    path: Path, endings: tuple[str, ...], hint: str, inside: str
 ) -> list[Path]:
     try:
         if path.is_file():
             return [path]
         folder = path / inside if (path / inside).is_dir() else path
-        others = [file for file in folder.iterdir() if file.name != besides]
         found = sorted(
-            file for file in others if file.name.removesuffix(".gz").endswith(endings)
+            file
+            for file in folder.iterdir()
+            if file.name.removesuffix(".gz").endswith(endings)
         )
     except (FileNotFoundError, NotADirectoryError, ValueError):
         problem = "no such file or folder"
