@@ -128,16 +128,22 @@ class Source:
         return cls(f"{parts.scheme}://{host}{parts.path.rstrip('/')}")
 
     @classmethod
-    def of_saved(cls, known: Path | str, name: str | None, *places: Path) -> Self:
-        """Return the identity of saved responses: as stated in a place, as given, or as known: a path or a name."""
+    def of_saved(
+        cls,
+        known: Path | str,
+        name: str | None,
+        *places: Path,
+        stated: Self | None = None,
+    ) -> Self:
+        """Return the identity of saved responses: as `stated` or in a place, as given, or as known, a path or name."""
         for place in places:
-            stated = cls._stated_in(place)
-            if stated and name not in (None, stated.name):
-                raise LabError(
-                    f"source={name!r}: the saved {FILE} names {stated.name!r}. Leave one of them out."
-                )
-            if stated:
-                return stated
+            stated = stated or cls._stated_in(place)
+        if stated and name not in (None, stated.name):
+            raise LabError(
+                f"source={name!r}: what was saved names {stated.name!r}. Leave one of them out."
+            )
+        if stated:
+            return stated
         if name is not None:
             return cls(name)
         if isinstance(known, Path):

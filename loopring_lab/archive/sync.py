@@ -16,7 +16,6 @@ from loopring_lab.progress import Watching, track
 from loopring_lab.sources.client import Client, identity_of
 from loopring_lab.sources.paging import EVERYTHING, PAGE, History, Window, now_ms
 from loopring_lab.sources.recording import Recording, known_account
-from loopring_lab.sources.saved_answers import count_stated
 from loopring_lab.tables import wire
 from loopring_lab.tables.wire import HistoryKey
 
@@ -120,9 +119,8 @@ def sync_recording(
             errors += found.errors.values()
             with file.writing(saved.source) as connection:
                 merge.add(connection, found.rows, imported=False)
-                for key in group:
-                    total = count_stated(saved.pages_of(*key))
-                    if total is not None and key not in found.errors:
+                for key, total in found.totals.items():
+                    if total is not None:
                         record = SyncRecord(*key, now, total, checked_at=now)
                         holdings.store_count(connection, record)
             rows += len(found.rows)

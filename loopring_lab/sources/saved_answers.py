@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import math
 import os
 import re
 from collections.abc import Iterable, Iterator, Sequence
@@ -26,7 +27,7 @@ from loopring_lab.bounded import (
 from loopring_lab.errors import LabError, UnexpectedAnswer
 from loopring_lab.origin import FILE, Source
 from loopring_lab.tables import wire
-from loopring_lab.tables.har import Har, pages_in, read_har, starts_as_har
+from loopring_lab.tables.har import START, Har, pages_in, read_har
 from loopring_lab.tables.listings import POOL_PREFIX
 from loopring_lab.tables.rows import FILL_TYPES
 from loopring_lab.tables.wire import HistoryKey, Page
@@ -66,10 +67,14 @@ class Contents(NamedTuple):
         return self.pages.get((account_id, fill_type), ())
 
 
-def open_har(file: Path, hint: str = HINT) -> Har | None:
-    """Read a HAR file; None for any other."""
-    if not is_har(file, hint):
-        return None
+def is_har(file: Path, hint: str) -> bool:
+    """Tell whether a file begins as a HAR file does."""
+    start = next(pieces(file, printable(file.name), hint), b"")
+    return START.search(start) is not None
+
+
+def open_har(file: Path, hint: str) -> Har:
+    """Read a HAR file."""
     name = printable(file.name)
     answer = parse_json(read_file(file, hint=hint), name, hint=hint)
     return read_har(answer, name)
@@ -165,12 +170,6 @@ def _account_in(page: Page) -> int:
     return account
 
 
-def is_har(file: Path, hint: str) -> bool:
-    """Tell whether a file begins as a HAR file does."""
-    start = next(pieces(file, printable(file.name), hint), b"")
-    return starts_as_har(start)
-
-
 def find_listing(places: Iterable[Path]) -> tuple[Path, tuple[str, str]] | None:
     """Read the answers with the tokens and the markets from the first folder that has both, if one has."""
     for folder in places:
@@ -188,15 +187,11 @@ def source_of(
 
     The relayer in a HAR file is known by its address, as one that is asked: two of them may be in one folder.
     """
-    if har is None or har.source is None:
-        known = (har and har.relayer) or saved
-        return Source.of_saved(known, name, *places)
-    stated = Source.read(har.source, f"{printable(saved.name)}, {FILE}")
-    if name not in (None, stated.name):
-        raise LabError(
-            f"source={name!r}: the relayer in the file names itself {stated.name!r}. Leave source= out."
-        )
-    return stated
+    stated = None
+    if har and har.source:
+        stated = Source.read(har.source, f"{printable(saved.name)}, {FILE}")
+    known = (har and har.relayer) or saved
+    return Source.of_saved(known, name, *places, stated=stated)
 
 
 def read_folder(folder: Path, name: str | None) -> Contents:
@@ -274,7 +269,7 @@ def _missing_types(folder: Path, pages: Pages) -> str:
 
 def read_one(file: Path, name: str | None) -> Contents:
     """Read one file of trades; its note says what tokens and markets rest on, and what is not in it."""
-    har = open_har(file)
+    har = open_har(file, HINT) if is_har(file, HINT) else None
     shown_name = printable(file.name)
     found = har.pages if har else read_pages(file)
     pages: Pages = {}
@@ -293,14 +288,12 @@ def read_one(file: Path, name: str | None) -> Contents:
     notes = [f"tokens and markets are {whence}"]
     for (account, kind), saved in pages.items():
         rows = count_rows(saved)
-        total = count_stated(saved)
-        if total is None:
+        stated = [page for page in saved if page.totals[0] is not None]
+        total = max(map(wire.read_total, stated), default=math.inf)
+        if total > rows:
+            known = f"{total:,}" if stated else "an unknown number of"
             notes.append(
-                f"account {account} has {rows:,} {kind.upper()} fills, and nothing says of how many"
-            )
-        elif total > rows:
-            notes.append(
-                f"account {account} has {rows:,} of {total:,} {kind.upper()} fills"
+                f"account {account} has {rows:,} of {known} {kind.upper()} fills"
             )
     notes += [
         f"account {account} has no {other.upper()} fills in it"
@@ -315,12 +308,6 @@ def count_rows(pages: Sequence[wire.Batch]) -> int:
     """Count the rows of pages; one that is on two pages is one row."""
     texts = [page.columns["text"] for page in pages]
     return int(pc.count_distinct(pa.chunked_array(texts, pa.string())).as_py())
-
-
-def count_stated(pages: Sequence[wire.Batch]) -> int | None:
-    """Return how many rows pages say that there are, None where none of them says it; 0 where there are no pages."""
-    stated = [page for page in pages if page.totals[0] is not None]
-    return max(map(wire.read_total, stated), default=None if pages else 0)
 
 
 def markets_in(pages: Iterable[wire.Batch]) -> set[str]:

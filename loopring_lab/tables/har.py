@@ -15,15 +15,16 @@ from loopring_lab.tables import wire
 from loopring_lab.tables.rows import FILL_TYPES
 from loopring_lab.tables.wire import Page
 
-_START = re.compile(rb'"log"\s*:\s*\{')
+# This is in the first bytes of a HAR file.
+START = re.compile(rb'"log"\s*:\s*\{')
 # The requests of a HAR file whose answers are read.
 _TRADES = "user/trades"
 _TOKENS = "exchange/tokens"
 _MARKETS = "mix/markets"
 _URL = re.compile(
-    rf"[^?#]*/(?P<endpoint>{_TRADES}|{_TOKENS}|{_MARKETS})/?(?:\?(?P<query>[^#]*))?(?:#.*)?"
+    rf"(?P<address>[a-zA-Z]+://[^/?#]*)[^?#]*/(?P<endpoint>{_TRADES}|{_TOKENS}|{_MARKETS})/?"
+    r"(?:\?(?P<query>[^#]*))?(?:#.*)?"
 )
-_ORIGIN = re.compile(r"[a-zA-Z]+://[^/?#]*")
 # What a request for a whole history has. ``totalNum`` may count less than that under any other filter.
 _UNFILTERED = {"accountId", "fillTypes", "offset", "limit"}
 _OK = "200"
@@ -41,11 +42,6 @@ class Har(NamedTuple):
     listing: tuple[str, str] | None
     source: str | None
     relayer: str | None
-
-
-def starts_as_har(start: bytes) -> bool:
-    """Tell whether a file that begins with these bytes is a HAR file."""
-    return bool(_START.search(start))
 
 
 def pages_in(answer: Any, place: str) -> list[Page]:
@@ -84,7 +80,7 @@ def read_har(answer: Any, place: str) -> Har:
         body = _body(entry, where, is_needed=endpoint == _TRADES)
         if body is None:
             continue
-        relayers.add((_relayer(url), _stated_source(entry)))
+        relayers.add((_relayer(asked["address"]), _stated_source(entry)))
         if endpoint == _TRADES:
             page = _requested(body, where, asked["query"] or "")
             pages += [page] if page else []
@@ -116,11 +112,10 @@ def read_har(answer: Any, place: str) -> Har:
     return Har(pages, listing, source, known)
 
 
-def _relayer(url: str) -> str:
-    """Name the relayer of a request, however its address is written, without a user and a password."""
-    origin = _ORIGIN.match(url)
+def _relayer(address: str) -> str:
+    """Name a relayer, however its address is written, without a user and a password."""
     try:
-        return Source.at(origin[0]).name if origin else "a path"
+        return Source.at(address).name
     except ValueError:  # of brackets, and of a port that is no number
         return "an address that cannot be read"
 
