@@ -143,7 +143,7 @@ def parse_json(
             object_pairs_hook=_members,
             parse_int=number,
             parse_float=number,
-            parse_constant=lambda _: _refuse_constant(data),
+            parse_constant=lambda _: _refuse_match(_CONSTANT, data, "NaN or Infinity"),
         )
     except UnicodeError as error:
         got = _not_utf8(text, getattr(error, "start", 0))
@@ -406,10 +406,6 @@ def _refuse_match(pattern: re.Pattern[bytes], data: bytes, what: str) -> None:
     for match in pattern.finditer(data):
         if match["found"]:
             raise _NotAccepted(f"{what} at {match.start()}")
-
-
-def _refuse_constant(data: bytes) -> None:
-    _refuse_match(_CONSTANT, data, "NaN or Infinity")
 
 
 def _members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -137,7 +137,9 @@ class Source:
     ) -> Self:
         """Return the identity of saved responses: as `stated` or in a place, as given, or as known, a path or name."""
         for place in places:
-            stated = stated or cls._stated_in(place)
+            file = place / FILE
+            if stated is None and file.is_file():
+                stated = cls.read(read_text(file, size=4 * LONGEST), str(file))
         if stated and name not in (None, stated.name):
             raise LabError(
                 f"source={name!r}: what was saved names {stated.name!r}. Leave one of them out."
@@ -150,14 +152,6 @@ class Source:
             # A path may hold bytes that are no text in this system's encoding.
             known = os.fsencode(known.resolve()).decode(errors="backslashreplace")
         return cls(known)
-
-    @classmethod
-    def _stated_in(cls, folder: Path) -> Self | None:
-        """Read the identity that a folder states, if it does."""
-        file = folder / FILE
-        if not file.is_file():
-            return None
-        return cls.read(read_text(file, size=4 * LONGEST), str(file))
 
 
 def given_name(name: str | None) -> str | None:

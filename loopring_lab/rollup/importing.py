@@ -6,6 +6,7 @@ import csv
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -206,16 +207,9 @@ class Import:
 def _source_of(file: Path, exchange: str) -> Source:
     """Return the source of a file: as stated beside it, or else the exchange."""
     chain_id = CHAINS.get(exchange)
-    name = None
-    if not (file.parent / FILE).is_file():
-        name = name_of_exchange(exchange, chain_id)
-    stated = Source.of_saved(file.parent, name, file.parent)
-    of_blocks = Source(
-        stated.name,
-        stated.synthetic,
-        exchange,
-        stated.chain_id or chain_id,
-    )
+    known = name_of_exchange(exchange, chain_id)
+    stated = Source.of_saved(known, None, file.parent)
+    of_blocks = replace(stated, exchange=exchange, chain_id=stated.chain_id or chain_id)
     joined = stated.joined(of_blocks)
     if joined is None:
         raise LabError(

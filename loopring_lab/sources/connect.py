@@ -229,16 +229,15 @@ def _read_blocks(
 
 def _imported(folder: Path) -> Store:
     """Return the store of a folder of exported files, which are imported once."""
-    facts = []
     try:
-        for file in sorted(folder.iterdir()):
-            if file.is_file():
-                stat = file.stat()
-                facts.append((file.name, stat.st_size, stat.st_mtime_ns))
+        files = [
+            (file.name, file.stat()) for file in folder.iterdir() if file.is_file()
+        ]
     except OSError as error:
         raise LabError(
             f"{folder}: cannot be read ({error.strerror}). Give another folder."
         ) from None
+    facts = sorted((name, stat.st_size, stat.st_mtime_ns) for name, stat in files)
     return _store_of_exported(folder, tuple(facts))
 
 

@@ -184,7 +184,7 @@ def markets(answer: Answer, tokens: pd.DataFrame | None = None) -> pd.DataFrame:
             symbols = [part[place] if len(part) == 2 else None for part in parts]
         else:
             symbol_of = dict(zip(tokens["token_id"], tokens.index, strict=True))
-            symbols = [symbol_of.get(token_id) for token_id in data[f"{side}_token_id"]]
+            symbols = list(map(symbol_of.get, data[f"{side}_token_id"]))
         frame.insert(place, side, pd.Series(symbols, frame.index, TEXT))
     return frame
 
@@ -206,6 +206,7 @@ class MarketLookup:
         check_frame("tokens", tokens, {"token_id", "decimals"})
         check_frame("markets", markets, {"base_token_id", "quote_token_id"})
         self.tokens: list[str] = tokens.index.tolist()
+        self._symbols = {symbol.casefold() for symbol in self.tokens}
         self.token_ids = _with_sentinel(tokens["token_id"])
         self.decimals = _with_sentinel(tokens["decimals"])
         listed = enumerate(self.token_ids[:-1])
@@ -244,19 +245,28 @@ class MarketLookup:
                 self.markets.append(raw)
             return Pair(code, is_pool=is_pool, reason=found)
         ids = self.ids_of(found)
-        missing = [token_id for token_id in ids if self.code(token_id) < 0]
-        reason = (
-            f"tokenId {missing[0]} of market {shown(raw, 60)} is not in the tokens table"
-            if missing
-            else None
-        )
         base, quote = map(self.code, ids)
-        return Pair(
-            found,
-            base,
-            quote,
-            is_pool,
-            reason,
+        reason = None
+        if base < 0 or quote < 0:
+            unknown = ids[0] if base < 0 else ids[1]
+            reason = f"tokenId {unknown} of market {shown(raw, 60)} is not in the tokens table"
+        elif self._is_of_others(
+            self.markets[found], self.tokens[base], self.tokens[quote]
+        ):
+            # The two listings are not of one exchange, and nobody knows which of them is wrong.
+            base = quote = -1
+            reason = (
+                f"market {shown(raw, 60)} is not of the tokens that it is called by"
+            )
+        return Pair(found, base, quote, is_pool, reason)
+
+    def _is_of_others(self, market: str, *symbols: str) -> bool:
+        """Tell whether a market is called by listed tokens, and is of other ones."""
+        names = market.casefold().split("-")
+        # Symbols may hold hyphens, and markets may be called by what is no symbol, such as DEFIL for DEFI+L.
+        return len(names) == len(symbols) and any(
+            name in self._symbols and name != symbol.casefold()
+            for name, symbol in zip(names, symbols, strict=True)
         )
 
     def _find(self, raw: str) -> int | str:

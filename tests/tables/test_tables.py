@@ -341,6 +341,23 @@ def test_a_market_whose_token_is_not_listed_is_odd():
     assert frame["size"].tolist() == [Decimal("453.794")]
 
 
+def test_listings_of_two_exchanges_scale_nothing(recordings):
+    """On the exchange's test net, USDC's id on Ethereum is that of DAI, which has 18 decimals in place of 6."""
+    test_net = recordings / "samples" / "uat_exchange_tokens_8.json"
+    listed = tables.tokens(test_net.read_bytes())
+    real = recordings / "mainnet_block_a" / "markets.json"
+    pairs = tables.markets(real.read_bytes(), listed)
+    one = row(market="ETH-USDC", side="SELL", feeAmount="1000000")
+    found = tables.trades(page([one]), listed, pairs)
+    assert found[["base", "quote", "size", "fee"]].isna().all(axis=None)
+    [reason] = tables.anomalies(found)["reason"]
+    assert "market 'ETH-USDC' is not of the tokens that it is called by" in reason
+    kept = json.loads(found["extra"][0])
+    assert (kept["size"], kept["feeAmount"]) == (one[3], one[6])
+    # A market of tokens that both exchanges have under one id is read.
+    assert tables.anomalies(tables.trades(page([row()]), listed, pairs)).empty
+
+
 def test_frames_put_together_list_fills_that_differ_and_each_copy_too_many():
     one = read(page([row()]))
     other = read(page([row(feeAmount="0")]))
