@@ -20,8 +20,8 @@ from loopring_lab.progress import Progress
 from loopring_lab.sources.saved_answers import (
     BUNDLED,
     LISTING,
+    NO_LISTING,
     SAVE_LISTING,
-    absent_from,
     bundled_listing,
     find_listing,
     histories,
@@ -184,12 +184,11 @@ def _origin(
         with archive.reading() as connection:
             listing = holdings.last_listing(connection)
     if listing is None:
-        absent = absent_from(folder)
         if not markets:
-            raise LabError(f"{absent}. {SAVE_LISTING}")
-        texts = bundled_listing(absent, markets)
+            raise LabError(f"{folder}: {NO_LISTING}. {SAVE_LISTING}")
+        texts = bundled_listing(folder, markets)
         listing = ListingSnapshot.of_relayer(*texts, _modified(home), "the package")
-        print(visible(f"{absent}; they are {BUNDLED}."))  # noqa: T201
+        print(visible(f"{folder}: {NO_LISTING}; they are {BUNDLED}."))  # noqa: T201
     source = source_of(beside, named, places, har)
     # The name says no exchange and no chain: those that the archive knows of its own source stay.
     if bound and bound.name == named == source.name:

@@ -410,7 +410,7 @@ class Client:
         if fill_type:
             params["fillTypes"] = fill_type
         body = self._transport.get("/user/trades", params, keyed=True)
-        return wire.read_total(wire.read([body], ["count"]))
+        return wire.read_total(wire.read(body, "count"))
 
     def outside_prices(
         self, trades: Any, every: str = "1min", *, progress: Watching = None

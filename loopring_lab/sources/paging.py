@@ -151,7 +151,7 @@ class History:
         while is_new and not self._reached:
             body = fetch({**self.query, "offset": offset, "limit": PAGE})
             retrieved_at = now_ms()
-            batch = wire.read([body], [f"{self.name}, page at {offset}"])
+            batch = wire.read(body, f"{self.name}, page at {offset}")
             keys = row_keys(batch)
             is_new = not seen.issuperset(keys.identities)
             seen.update(keys.identities)

@@ -34,6 +34,7 @@ from loopring_lab.tables.wire import HistoryKey, Page
 
 LISTING = ("tokens.json", "markets.json")
 SAVE_LISTING = "They scale amounts: save the answers of GET /exchange/tokens and GET /mix/markets there."
+NO_LISTING = f"no {' and '.join(LISTING)} in it or in the folder above"
 BUNDLED = "the exchange's own, as this package brings them"
 HINT = "Save it again, or give another file."
 FOLDER_FILES = "tokens.json, markets.json and trades/<accountId>-<amm or dex>.json"
@@ -333,19 +334,11 @@ def _listing(
         folder, texts = found
         where = "beside it" if folder == places[0] else "in the folder above"
         return texts, f"those in {' and '.join(LISTING)} {where}"
-    return bundled_listing(absent_from(places[0]), markets), BUNDLED
+    return bundled_listing(places[0], markets), BUNDLED
 
 
-def absent_from(folder: Path) -> str:
-    """Say that tokens and markets are neither in a folder nor above it."""
-    return f"{folder}: no {' and '.join(LISTING)} in it or in the folder above"
-
-
-def bundled_listing(absent: str, used: set[str]) -> tuple[str, str]:
-    """Return ids and decimals of the real exchange, if the package has those of all markets that rows use.
-
-    `absent` begins the message otherwise: which listing would have been needed.
-    """
+def bundled_listing(folder: Path, used: set[str]) -> tuple[str, str]:
+    """Return ids and decimals of the real exchange, if the package has those of all markets that rows use."""
     # This is imported late, as only a file without a listing needs it.
     from loopring_lab.relayer.mainnet import MARKETS, TOKENS
 
@@ -353,7 +346,8 @@ def bundled_listing(absent: str, used: set[str]) -> tuple[str, str]:
     missing = sorted(names - set(MARKETS))
     if missing:
         raise LabError(
-            f"{absent}, and the package does not bring the market {printable(missing[0], 40)}. {SAVE_LISTING}"
+            f"{folder}: {NO_LISTING}, and the package does not bring the market {printable(missing[0], 40)}. "
+            f"{SAVE_LISTING}"
         )
     # The listing has only what is the exchange's own: the package makes limits and dates up for its world.
     tokens = [

@@ -10,7 +10,7 @@ from urllib.parse import parse_qs
 
 from loopring_lab.bounded import parse_integer, parse_json, printable
 from loopring_lab.errors import UnexpectedAnswer
-from loopring_lab.origin import Source
+from loopring_lab.origin import HEADER, Source
 from loopring_lab.tables import wire
 from loopring_lab.tables.rows import FILL_TYPES
 from loopring_lab.tables.wire import Page
@@ -103,9 +103,8 @@ def read_har(answer: Any, place: str) -> Har:
             got=f"{len(entries)} requests, none of them with such an answer",
             hint=_HINT,
         )
-    tokens = listings.get(_TOKENS)
-    markets = listings.get(_MARKETS)
-    listing = (tokens, markets) if tokens and markets else None
+    is_listed = len(listings) == 2
+    listing = (listings[_TOKENS], listings[_MARKETS]) if is_listed else None
     [(relayer, source)] = relayers
     # What is no address names no relayer.
     known = relayer if "://" in relayer else None
@@ -164,11 +163,9 @@ def _stated_source(entry: Any) -> str | None:
     """Return the identity that a relayer stated in a header, by which made-up data stays known as such."""
     headers = _member(_member(entry, "response"), "headers")
     for header in headers if isinstance(headers, list) else []:
-        name = _member(header, "name")
-        value = _member(header, "value")
-        # This is the header of `origin.HEADER`.
-        if isinstance(name, str) and name.lower() == "x-loopring-lab-source":
-            return value if isinstance(value, str) else None
+        # Browsers write names of headers in small letters.
+        if str(_member(header, "name")).lower() == HEADER.lower():
+            return str(_member(header, "value"))
     return None
 
 

@@ -212,9 +212,9 @@ class MarketLookup:
         listed = enumerate(self.token_ids[:-1])
         self._code = {int(token_id): code for code, token_id in listed}
         self.markets: list[str] = markets.index.tolist()
-        base = markets["base_token_id"]
-        quote = markets["quote_token_id"]
-        self._ids = list(zip(base, quote, strict=True))
+        base = markets["base_token_id"].tolist()
+        quote = markets["quote_token_id"].tolist()
+        self._ids: list[tuple[int, int]] = list(zip(base, quote, strict=True))
         # Markets from here on are not listed: they were met in rows.
         self.known = len(self.markets)
         self._exact = {name: code for code, name in enumerate(self.markets)}
@@ -228,8 +228,7 @@ class MarketLookup:
 
     def ids_of(self, market: int) -> tuple[int, int]:
         """Return the token ids of base and quote of a listed market."""
-        base, quote = self._ids[market]
-        return int(base), int(quote)
+        return self._ids[market]
 
     def pair(self, raw: str | None) -> Pair:
         """Look up a market: as written, without a pool's prefix, or in another case."""

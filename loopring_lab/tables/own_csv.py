@@ -85,15 +85,11 @@ def read_csv(
             data.append(_typed(saved, name, tokens, markets))
         else:
             data.append(own[place])
-    # pandas writes an index without a name under an empty one, in front of the columns.
-    has_index = saved.names[0] == ""
-    frame = pd.concat(
-        data[1:] if has_index else data,
-        axis="columns",
-        keys=saved.names[1:] if has_index else saved.names,
-    )
+    frame = pd.concat(data, axis="columns", keys=saved.names)
     refuse_other_tokens(saved, frame, markets)
-    if has_index:
+    # pandas writes an index without a name under an empty one, in front of the columns.
+    if saved.names[0] == "":
+        frame = frame.iloc[:, 1:]
         index = pd.Index(data[0]).rename(None)
         is_counted = len(index) == 0 or index.equals(pd.RangeIndex(len(index)))
         frame.index = pd.RangeIndex(len(index)) if is_counted else index

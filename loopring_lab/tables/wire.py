@@ -135,13 +135,9 @@ def group(
         yield members
 
 
-def read(answers: Sequence[Answer], places: Sequence[str]) -> Batch:
-    """Read pages into text columns, or raise the error of the first that is none."""
-    pages = [
-        read_page(parse(answer, place), place)
-        for answer, place in zip(answers, places, strict=True)
-    ]
-    return to_batch(pages)
+def read(answer: Answer, place: str) -> Batch:
+    """Read a page into text columns, or raise what is wrong with it."""
+    return to_batch([read_page(parse(answer, place), place)])
 
 
 def to_batch(pages: Sequence[Page]) -> Batch:

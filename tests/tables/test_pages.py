@@ -23,7 +23,7 @@ def text_of(member: Any) -> Any:
 def assert_read_as_json(body: bytes) -> bool:
     """Compare a page with what `json` reads; tell whether it was read, rather than refused."""
     try:
-        batch = wire.read([body], ["a page"])
+        batch = wire.read(body, "a page")
     except UnexpectedAnswer:
         return False
     text = body.decode("utf-8-sig")
@@ -176,10 +176,12 @@ def test_mutated_pages_are_read_or_refused(some, damage, separators):
 
 
 def test_rows_are_named_by_their_page():
-    batch = wire.read(
-        [page([row(), row(id="2"), row(id="3")]), page([]), page([row()]).decode()],
-        ["a", "b", "c"],
-    )
+    pages = {
+        "a": page([row(), row(id="2"), row(id="3")]),
+        "b": page([]),
+        "c": page([row()]).decode(),
+    }
+    batch = wire.concat([wire.read(text, place) for place, text in pages.items()])
     assert (batch.counts, batch.totals) == ([3, 0, 1], ["3", "0", "1"])
     assert [batch.where(place) for place in (0, 2, 3)] == [
         "a.trades[0]",
