@@ -36,7 +36,9 @@ def bar(label: str, progress: bool | None, **options: Any) -> Iterator[Any]:
         return
     is_asked_for = bool(progress)
     delay = 0 if is_asked_for else 1  # second: shorter reads need no bar
-    make = _page_bar() if is_notebook else _terminal_bar()
+    from tqdm import tqdm
+
+    make = _page_bar() if is_notebook else tqdm
     with make(
         desc=label, delay=delay, leave=is_asked_for, disable=False, **options
     ) as shown:
@@ -47,12 +49,6 @@ def _is_open_in_a_page(shell: Any) -> bool:
     """Tell whether somebody sees what a cell does meanwhile; programs that run notebooks say that nobody answers."""
     content = (shell.parent_header or {}).get("content", {})
     return bool(content.get("allow_stdin", True))
-
-
-def _terminal_bar() -> Any:
-    from tqdm import tqdm
-
-    return tqdm
 
 
 def _page_bar() -> Any:

@@ -214,14 +214,16 @@ class BlocksClient:
         # Blocks without a number come last in a store, also those from before others.
         if not frame["created_at"].is_monotonic_increasing:
             frame = frame.sort_values("created_at", kind="stable")
-        asked = {
-            "account_id": account_id,
-            "market": market,
-            "fill_type": fill_type,
-        }
-        return labelled(
-            arguments.filter_trades(frame, start, end, limit, **asked), self
+        selected = arguments.filter_trades(
+            frame,
+            start,
+            end,
+            limit,
+            account_id=account_id,
+            market=market,
+            fill_type=fill_type,
         )
+        return labelled(selected, self)
 
     def pool_balances(self) -> pd.DataFrame:
         """Return what each pool held after each change of its balances: the reserves for `research.pool_quotes`.

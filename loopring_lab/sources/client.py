@@ -6,7 +6,7 @@ import copy
 from collections import defaultdict
 from collections.abc import Callable, Generator, Iterable, Mapping
 from contextlib import closing
-from functools import cached_property
+from functools import cached_property, partial
 from html import escape
 from typing import Any, Self
 
@@ -321,13 +321,16 @@ class Client:
             ) from None
         frame = tables.join_batches(batches, self._tokens, self._markets, account_id)
         refuse_contradictions(frame, account_id, SHARED_HINT)
-        asked = {
-            "account_id": account_id,
-            "market": market,
-            "order_hash": order_hash,
-            "fill_type": fill_type,
-        }
-        selected = arguments.filter_trades(frame, start, end, limit, **asked)
+        selected = arguments.filter_trades(
+            frame,
+            start,
+            end,
+            limit,
+            account_id=account_id,
+            market=market,
+            order_hash=order_hash,
+            fill_type=fill_type,
+        )
         return labelled(selected, self)
 
     def pages(
@@ -361,8 +364,9 @@ class Client:
         account 71468, order-book trades 11 [0]
         """
         planned = map(_as_history, histories)
+        fetch = partial(self._transport.get, "/user/trades", keyed=True)
         with track("trades", progress) as report:
-            yield from paging.read_histories(planned, self._fetch_page, report)
+            yield from paging.read_histories(planned, fetch, report)
 
     def listings(self) -> tuple[bytes, bytes]:
         """Read tokens and markets as the relayer sends them now, to keep them beside the pages of `pages`.
@@ -722,9 +726,6 @@ class Client:
         query: Params = {"accountId": parse_account_id(account_id)}
         body = self._transport.get("/user/updateInfo", query, keyed=True)
         return records.read_listed_update(body, update_hash)
-
-    def _fetch_page(self, query: Params) -> bytes:
-        return self._transport.get("/user/trades", query, keyed=True)
 
     @cached_property
     def _tokens(self) -> pd.DataFrame:

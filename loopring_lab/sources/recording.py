@@ -184,13 +184,16 @@ class Recording:
             frame = frame[frame["market"] == self._known_market(market, frame)]
         if order_hash:
             frame = frame[frame["order_hash"] == order_hash.lower()]
-        asked = {
-            "account_id": account_id,
-            "market": market,
-            "order_hash": order_hash,
-            "fill_type": fill_type,
-        }
-        selected = arguments.filter_trades(frame, start, end, limit, **asked)
+        selected = arguments.filter_trades(
+            frame,
+            start,
+            end,
+            limit,
+            account_id=account_id,
+            market=market,
+            order_hash=order_hash,
+            fill_type=fill_type,
+        )
         return labelled(selected, self)
 
     def count(self, account_id: int, fill_type: str | None = None) -> int:
@@ -213,13 +216,7 @@ class Recording:
         >>> lab.connect(recording=folder).count(71468)
         11
         """
-        arguments.validate_trade_query(account_id, None, fill_type, None)
-        account_id = known_account(self, account_id)
-        fill_types = (fill_type,) if fill_type else FILL_TYPES
-        return sum(
-            saved_answers.count_rows(self.contents.pages_of(account_id, kind))
-            for kind in fill_types
-        )
+        return len(self.trades(account_id, fill_type=fill_type))
 
     def outside_prices(
         self, trades: Any, every: str = "1min", *, progress: Watching = None

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import json
-import math
 import os
 import re
 from collections.abc import Iterable, Iterator, Sequence
@@ -191,7 +190,7 @@ def source_of(
     stated = None
     if har and har.source:
         stated = Source.read(har.source, f"{printable(saved.name)}, {FILE}")
-    known = (har and har.relayer) or saved
+    known = har.relayer if har else saved
     return Source.of_saved(known, name, *places, stated=stated)
 
 
@@ -205,10 +204,10 @@ def read_folder(folder: Path, name: str | None) -> Contents:
     trades = folder / "trades"
     for file in sorted(trades.glob("[!.]*")):
         named = HISTORY_NAME.fullmatch(file.name)
-        if not named and ANSWERS_NAME.fullmatch(file.name):
-            got = printable(file.name)
-            raise _invalid("trades", "<accountId>-<amm or dex>.json", got)
         if not named:
+            if ANSWERS_NAME.fullmatch(file.name):
+                got = printable(file.name)
+                raise _invalid("trades", "<accountId>-<amm or dex>.json", got)
             continue
         key = (int(named[1]), named[2])
         try:
@@ -289,10 +288,10 @@ def read_one(file: Path, name: str | None) -> Contents:
     notes = [f"tokens and markets are {whence}"]
     for (account, kind), saved in pages.items():
         rows = count_rows(saved)
-        stated = [page for page in saved if page.totals[0] is not None]
-        total = max(map(wire.read_total, stated), default=math.inf)
-        if total > rows:
-            known = f"{total:,}" if stated else "an unknown number of"
+        counting = [page for page in saved if page.totals[0] is not None]
+        totals = list(map(wire.read_total, counting))
+        if not totals or max(totals) > rows:
+            known = f"{max(totals):,}" if totals else "an unknown number of"
             notes.append(
                 f"account {account} has {rows:,} of {known} {kind.upper()} fills"
             )
@@ -343,7 +342,7 @@ def bundled_listing(folder: Path, used: set[str]) -> tuple[str, str]:
     from loopring_lab.relayer.mainnet import MARKETS, TOKENS
 
     names = {name.removeprefix(POOL_PREFIX) for name in used}
-    missing = sorted(names - set(MARKETS))
+    missing = sorted(names - MARKETS.keys())
     if missing:
         raise LabError(
             f"{folder}: {NO_LISTING}, and the package does not bring the market {printable(missing[0], 40)}. "

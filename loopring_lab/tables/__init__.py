@@ -109,8 +109,7 @@ def trades(
         raise LabError(
             f"pages: expected answers of GET /user/trades as bytes, got {type(pages).__name__}."
         )
-    several = [pages] if isinstance(pages, (bytes, str, Mapping)) else pages
-    every = list(several)
+    every = list([pages] if isinstance(pages, (bytes, str, Mapping)) else pages)
     # Arguments are checked before anything is read, so that a mistake in one shows at once.
     labels = _fill_type_labels(fill_type, len(every))
     lookup = MarketLookup(tokens, markets)

@@ -35,13 +35,13 @@ class Har(NamedTuple):
     """The relayer's answers in a HAR file.
 
     `listing` is those with the tokens and the markets, if it has both; `source` the identity that the relayer stated,
-    and `relayer` its address, if that is known.
+    and `relayer` its address.
     """
 
     pages: list[Page]
     listing: tuple[str, str] | None
     source: str | None
-    relayer: str | None
+    relayer: str
 
 
 def pages_in(answer: Any, place: str) -> list[Page]:
@@ -106,9 +106,7 @@ def read_har(answer: Any, place: str) -> Har:
     is_listed = len(listings) == 2
     listing = (listings[_TOKENS], listings[_MARKETS]) if is_listed else None
     [(relayer, source)] = relayers
-    # What is no address names no relayer.
-    known = relayer if "://" in relayer else None
-    return Har(pages, listing, source, known)
+    return Har(pages, listing, source, relayer)
 
 
 def _relayer(address: str) -> str:
@@ -163,7 +161,7 @@ def _stated_source(entry: Any) -> str | None:
     """Return the identity that a relayer stated in a header, by which made-up data stays known as such."""
     headers = _member(_member(entry, "response"), "headers")
     for header in headers if isinstance(headers, list) else []:
-        # Browsers write names of headers in small letters.
+        # Headers have names in any case.
         if str(_member(header, "name")).lower() == HEADER.lower():
             return str(_member(header, "value"))
     return None

@@ -243,6 +243,16 @@ def test_a_file_of_a_recording_is_read_with_what_the_recording_states(
     assert_frame_equal(archive.trades(ACCOUNT), trades, check_like=True)
 
 
+def test_a_row_that_comes_again_with_numbers_for_texts_is_counted_once(folder):
+    file = folder / NAME
+    again = [int(text) if text.isdigit() else text for text in SELL]
+    pages = [{"totalNum": 1, "trades": [members]} for members in (SELL, again)]
+    file.write_text("\n".join(map(json.dumps, pages)))
+    client = lab.connect(recording=file)
+    assert client.count(ACCOUNT) == client.count(ACCOUNT, "dex") == 1
+    assert len(client.trades(ACCOUNT)) == 1
+
+
 def test_pools_and_book_in_one_page_are_told_apart_by_the_prefix(folder):
     file = folder / "all.json"
     file.write_bytes(page([SELL, row(id="3", market="AMM-LRC-ETH")]))
