@@ -308,9 +308,9 @@ def _integer_text(
         return None
     # A float's last digits are not what was meant, and True is no amount.
     text = "" if isinstance(value, (bool, float, np.floating)) else str(value)
-    # Python writes some Decimals with an exponent, which digits from elsewhere must not have.
+    # Python writes some Decimals with an exponent or decimal places, by which rounded numbers are known in text.
     if isinstance(value, Decimal) and abs(value.adjusted()) < WHOLE.precision:
-        text = f"{value:f}"
+        text = f"{value:.0f}" if value == value.to_integral_value() else ""
     number = parse_integer(text, 10**WHOLE.precision - 1)
     if number is None:
         raise AmountError(

@@ -295,6 +295,20 @@ def test_amounts_beyond_an_integer_are_refused(dtype):
         amounts("1", "10000000000000000000").astype(dtype)
 
 
+@pytest.mark.parametrize(
+    "number", [Decimal("1.5") * 10**18, Decimal("15e17"), Decimal(f"{15 * 10**17}.000")]
+)
+def test_a_decimal_is_exact_however_python_writes_it(number):
+    column = pd.Series([number], dtype=pd.ArrowDtype(pa.decimal128(38, 3)))
+    for numbers in ([number], column):
+        assert to_units(numbers, 18).tolist() == [Decimal("1.5")]
+    # Of a number in text, nobody knows whether it went through a float.
+    with pytest.raises(AmountError, match="floats are not exact"):
+        to_units([f"{15 * 10**17}.0"], 18)
+    with pytest.raises(AmountError, match="is not a whole number"):
+        to_units([number + Decimal("0.5")], 18)
+
+
 def test_digits_after_the_point_of_integers_are_cut():
     found = amounts("3000000000.7", "-5.9").astype("int64")
     assert found.tolist() == [3_000_000_000, -5]
