@@ -15,7 +15,7 @@ import os
 import re
 import stat
 import zlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from decimal import Decimal
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -197,7 +197,7 @@ def parse_decimal(text: str | None) -> Decimal | None:
 
 
 def parse_integer(text: str | None, most: int = MAX_INT64) -> int | None:
-    """Parse the digits of a whole number, or return None: also if it has an exponent, or is beyond ±`most`."""
+    """Parse the digits of a whole number; None if it is none, may have been rounded, or is beyond ±`most`."""
     if not text or not _WHOLE.fullmatch(text):
         return None
     integer = int(text.partition(".")[0])
@@ -310,14 +310,20 @@ def find_files(
     hint: str,
     *,
     inside: str = "",
+    besides: Collection[str],
 ) -> list[Path]:
-    """List files, and those of folders (or of the folder `inside`) with these endings."""
+    """List files, and those of folders (or of the folder `inside`) with these endings, except `besides`."""
     if isinstance(paths, str) or not isinstance(paths, Iterable):
         paths = [paths]
     found = []
     for path in paths:
         found += _files_in(given_path(path), endings, hint, inside)
-    return found
+    files = [file for file in found if file.name not in besides]
+    if found and not files:
+        raise LabError(
+            f"{printable(str(found[0].parent), 200)}: no file besides {', '.join(besides)}. {hint}"
+        )
+    return files
 
 
 def _files_in(

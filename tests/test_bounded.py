@@ -106,7 +106,7 @@ def test_a_pipe_among_files_to_read_is_called_one(tmp_path):
     missing = tmp_path / "none"
     for path, problem in ((pipe, "a pipe or a device"), (missing, "no such file")):
         with pytest.raises(lab.LabError, match=problem):
-            bounded.find_files(path, (".json",), "Give another.")
+            bounded.find_files(path, (".json",), "Give another.", besides=())
 
 
 @pytest.mark.parametrize(

@@ -105,14 +105,9 @@ def import_pages(
 def _files_of(paths: Paths) -> list[Path]:
     """List files of pages, without those that say beside them what they are of."""
     hint = "Give saved responses of the trades endpoint."
-    others = (*LISTING, FILE)
-    files = [
-        file
-        for file in find_files(paths, ENDINGS, hint, inside="trades")
-        if file.name not in others
-    ]
+    files = find_files(paths, ENDINGS, hint, inside="trades", besides=(*LISTING, FILE))
     if not files:
-        raise LabError(f"paths: no file besides {', '.join(others)}. {hint}")
+        raise LabError(f"paths: no file is given. {hint}")
     return files
 
 

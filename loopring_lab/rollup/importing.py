@@ -123,8 +123,10 @@ class Import:
         """Import every file; count the blocks that were not held, and what submits no block."""
         listing = None if tokens is None else given_path(tokens)
         text = None if listing is None else _listing(listing)
-        found = find_files(paths, tuple(READERS), "Give files with blocks.")
-        files = [file for file in found if file != listing and file.name != FILE]
+        found = find_files(
+            paths, tuple(READERS), "Give files with blocks.", besides=(FILE,)
+        )
+        files = [file for file in found if file != listing]
         try:
             for file in files:
                 for item in _items(file):

@@ -387,9 +387,11 @@ def test_an_import_that_adds_nothing_binds_a_new_archive_to_nothing(tmp_path, na
 
 def test_listings_without_trades_and_no_paths_are_refused(saved, archive):
     """A folder that holds its trades elsewhere added nothing, in silence."""
-    for paths in (saved, [saved / "tokens.json"], []):
-        with pytest.raises(LabError, match=r": no file besides tokens\.json"):
+    for paths in (saved, [saved / "tokens.json"]):
+        with pytest.raises(LabError, match=rf"{saved}: no file besides tokens\.json"):
             archive.import_pages(paths)
+    with pytest.raises(LabError, match=r"no file is given\. Give saved responses"):
+        archive.import_pages([])
     for paths in (None, 5, [5]):
         with pytest.raises(LabError, match="A path is text or a"):
             archive.import_pages(paths)

@@ -529,6 +529,14 @@ def test_paths_that_are_not_there_are_named(store, tmp_path):
     }.items():
         with pytest.raises(LabError, match=problem):
             store.import_files(tmp_path / path)
+    stated = tmp_path / "empty" / "source.json"
+    stated.write_text('{"name": "a world"}')
+    said = "empty: no file besides source.json. Give files with blocks"
+    for paths in (tmp_path / "empty", [stated]):
+        with pytest.raises(LabError, match=said):
+            store.import_files(paths)
+    with pytest.raises(LabError, match=said):
+        lab.connect(blocks=tmp_path / "empty")
     with pytest.raises(LabError, match=r"tokens\.json: .* no such file"):
         store.import_files([], tokens=tmp_path / "tokens.json")
     (tmp_path / "tokens.json").write_text(
