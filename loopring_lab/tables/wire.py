@@ -241,20 +241,21 @@ def parse(answer: Answer, where: str) -> Any:
 
 
 def short(value: Any) -> str:
-    """Show a value from the wire in an error message, cut to 80 characters, without the texts in objects."""
+    """Show a value from the wire in an error message, cut to 80 characters, without texts and lists in objects."""
     if value is None:
         return "nothing (null)"
     return printable(f"{type(value).__name__.lower()} {to_json(_without_texts(value))}")
 
 
 def _without_texts(value: Any) -> Any:
-    # A file that is given by mistake may hold somebody's keys, under names that nobody knows.
+    # A file that is given by mistake may hold somebody's keys, under names that nobody knows. Numbers are texts of a
+    # type of their own.
     if isinstance(value, list):
         return list(map(_without_texts, value))
     if not isinstance(value, dict):
         return value
     return {
-        name: "…" if type(one) is str else _without_texts(one)
+        name: "…" if one and type(one) in (str, list) else _without_texts(one)
         for name, one in value.items()
     }
 

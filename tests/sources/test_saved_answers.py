@@ -312,7 +312,11 @@ def test_anything_else_is_refused_with_what_to_save(door, saved, folder):
     assert "save the answer of GET /api/v3/user/trades as it is" in str(caught.value)
 
 
-EXPORTED = {"apiKey": "a secret", "privateKey": "another secret", "accountId": 5}
+EXPORTED = {
+    "privateKey": "a secret",
+    "words": ["a secret", "another secret"],
+    "accountId": 5,
+}
 
 
 @pytest.mark.parametrize("door", DOORS)
