@@ -190,7 +190,7 @@ def source_of(
     stated = None
     if har and har.source:
         stated = Source.read(har.source, f"{printable(saved.name)}, {FILE}")
-    known = har.relayer if har else saved
+    known = (har and har.relayer) or saved
     return Source.of_saved(known, name, *places, stated=stated)
 
 

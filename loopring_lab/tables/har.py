@@ -22,7 +22,7 @@ _TRADES = "user/trades"
 _TOKENS = "exchange/tokens"
 _MARKETS = "mix/markets"
 _URL = re.compile(
-    rf"(?P<address>[a-zA-Z]+://[^/?#]*)[^?#]*/(?P<endpoint>{_TRADES}|{_TOKENS}|{_MARKETS})/?"
+    rf"(?P<address>[a-zA-Z]+://[^/?#]*)?[^?#]*/(?P<endpoint>{_TRADES}|{_TOKENS}|{_MARKETS})/?"
     r"(?:\?(?P<query>[^#]*))?(?:#.*)?"
 )
 # What a request for a whole history has. ``totalNum`` may count less than that under any other filter.
@@ -35,13 +35,13 @@ class Har(NamedTuple):
     """The relayer's answers in a HAR file.
 
     `listing` is those with the tokens and the markets, if it has both; `source` the identity that the relayer stated,
-    and `relayer` its address.
+    and `relayer` its address, if that is known.
     """
 
     pages: list[Page]
     listing: tuple[str, str] | None
     source: str | None
-    relayer: str
+    relayer: str | None
 
 
 def pages_in(answer: Any, place: str) -> list[Page]:
@@ -65,7 +65,7 @@ def read_har(answer: Any, place: str) -> Har:
         )
     pages: list[Page] = []
     listings = {}
-    relayers: set[tuple[str, str | None]] = set()
+    relayers: set[tuple[str | None, str | None]] = set()
     for number, entry in enumerate(entries):
         where = f"{place}.log.entries[{number}]"
         request = _member(entry, "request")
@@ -89,7 +89,7 @@ def read_har(answer: Any, place: str) -> Har:
     if len(relayers) > 1:
         # Tokens and accounts of one exchange have the numbers of others on another, and so have those of two worlds
         # that were served at one address.
-        named = [" ".join(filter(None, relayer)) for relayer in relayers]
+        named = [" ".join(filter(None, one)) or "no address" for one in relayers]
         raise UnexpectedAnswer(
             place,
             expected="answers of one relayer",
@@ -103,18 +103,18 @@ def read_har(answer: Any, place: str) -> Har:
             got=f"{len(entries)} requests, none of them with such an answer",
             hint=_HINT,
         )
+    [(relayer, source)] = relayers
     is_listed = len(listings) == 2
     listing = (listings[_TOKENS], listings[_MARKETS]) if is_listed else None
-    [(relayer, source)] = relayers
     return Har(pages, listing, source, relayer)
 
 
-def _relayer(address: str) -> str:
-    """Name a relayer, however its address is written, without a user and a password."""
+def _relayer(address: str | None) -> str | None:
+    """Name a relayer, however its address is written, without a user and a password; None without an address."""
     try:
-        return Source.at(address).name
+        return Source.at(address).name if address else None
     except ValueError:  # of brackets, and of a port that is no number
-        return "an address that cannot be read"
+        return None
 
 
 def _requested(body: str, where: str, query: str) -> Page | None:

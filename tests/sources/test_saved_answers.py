@@ -424,6 +424,22 @@ def test_two_sources_at_one_address_are_not_one_in_a_har_file(other, folder):
     assert (client.source, client.synthetic) == ("seed 1", True)
 
 
+@pytest.mark.parametrize("address", ["/api/v3", "api3.loopring.io/api/v3"])
+def test_a_har_file_without_addresses_is_read_under_its_own_name(address, folder):
+    """Tools that make a HAR file anonymous leave paths."""
+    file = folder / "a.har"
+    saved = har(entry(asked(), PAGE))
+    [one] = saved["log"]["entries"]
+    one["request"]["url"] = address + asked()
+    file.write_text(json.dumps(saved))
+    client = lab.connect(recording=file)
+    assert len(client.trades(ACCOUNT)) == 2
+    assert client.source == str(file)
+    file.write_text(json.dumps(har(one, entry(asked(), PAGE))))
+    with pytest.raises(UnexpectedAnswer, match="answers of one relayer"):
+        lab.connect(recording=file)
+
+
 def at(address: str) -> dict[str, Any]:
     """Return a page of trades that was asked of a relayer."""
     url = {"url": f"{address}/api/v3{asked()}"}
