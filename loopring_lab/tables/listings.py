@@ -306,10 +306,14 @@ def check_frame(
     needed: set[str],
 ) -> None:
     """Refuse anything but the frame that `tokens` or `markets` makes."""
-    if not isinstance(frame, pd.DataFrame) or not needed <= set(frame.columns):
+    if (
+        not isinstance(frame, pd.DataFrame)
+        or not needed <= set(frame.columns)
+        or not all(isinstance(label, str) for label in frame.index)
+    ):
         raise LabError(
             f"{name}: expected the frame that tables.{name} makes, got {type(frame).__name__}. "
-            f"Read the relayer's answer with tables.{name}(answer) first."
+            f"Read the relayer's answer with tables.{name}(answer) first, and keep its index."
         )
 
 

@@ -662,7 +662,14 @@ def test_parsed_answers_are_held_to_the_same_limits():
 
 @pytest.mark.parametrize(
     ("name", "wrong"),
-    [("tokens", []), ("markets", pd.DataFrame()), ("tokens", {"a": 1})],
+    [
+        ("tokens", []),
+        ("markets", pd.DataFrame()),
+        ("tokens", {"a": 1}),
+        # Numbers of rows are no symbols.
+        ("tokens", tokens().reset_index()),
+        ("markets", markets().reset_index()),
+    ],
 )
 def test_raw_answers_in_place_of_frames_are_named(name, wrong):
     given = {"tokens": tokens(), "markets": markets()} | {name: wrong}
