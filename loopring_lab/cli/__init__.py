@@ -558,11 +558,16 @@ def sync(
     neither is set, from the embedded relayer. The API key is read from LOOPRING_API_KEY, or asked for on a terminal.
     """
     from loopring_lab.archive import Archive
+    from loopring_lab.sources.connect import connect
 
     if not accounts:
         raise LabError("no accounts given. Use --account ID, once per account.")
     archive = Archive(path)
-    client = _connect(base_url, recording)
+    api_key = None
+    if base_url and not os.environ.get(API_KEY_VARIABLE) and sys.stdin.isatty():
+        api_key = click.prompt("API key (not shown)", hide_input=True)
+    # Only `connect(blocks=...)` returns another kind of client.
+    client = cast("Client", connect(base_url, api_key=api_key, recording=recording))
     try:
         archive.sync(client, accounts=accounts, since=since, full=full)
     except IncompleteHistory as error:
@@ -703,16 +708,6 @@ def delete(path: Path, account: int, as_json: bool) -> None:
     from loopring_lab.archive import Archive
 
     print_report(Archive(path).delete(account), as_json)
-
-
-def _connect(base_url: str | None, recording: Path | None) -> Client:
-    from loopring_lab.sources.connect import connect
-
-    key = None
-    if base_url and not os.environ.get(API_KEY_VARIABLE) and sys.stdin.isatty():
-        key = click.prompt("API key (not shown)", hide_input=True)
-    # Only `connect(blocks=...)` returns another kind of client.
-    return cast("Client", connect(base_url, api_key=key, recording=recording))
 
 
 def print_report(report: pd.DataFrame, as_json: bool) -> int:

@@ -166,7 +166,12 @@ def connect(
         )
         return Client(transport, source)
     if recording is not None:
-        return _read_recording(given_path(recording).resolve(), source)
+        from loopring_lab.sources.recording import Recording
+
+        saved = Recording(given_path(recording).resolve(), source)
+        if saved.contents.note:
+            print(visible(saved.contents.note))  # noqa: T201
+        return saved
     if source is not None:
         raise LabError(
             "connect: source= names a relayer or a recording, and neither is given. Leave it out."
@@ -195,15 +200,6 @@ def only_source(given: Mapping[str, Any]) -> str | None:
             f"{' and '.join(named)} are given, and each is a source of its own. Give one of them."
         )
     return named[0] if named else None
-
-
-def _read_recording(path: Path, name: str | None) -> Recording:
-    from loopring_lab.sources.recording import Recording
-
-    recording = Recording(path, name)
-    if recording.contents.note:
-        print(visible(recording.contents.note))  # noqa: T201
-    return recording
 
 
 def _read_blocks(

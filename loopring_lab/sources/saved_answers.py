@@ -271,9 +271,8 @@ def read_one(file: Path, name: str | None) -> Contents:
     """Read one file of trades; its note says what tokens and markets rest on, and what is not in it."""
     har = open_har(file, HINT) if is_har(file, HINT) else None
     shown_name = printable(file.name)
-    found = har.pages if har else read_pages(file)
     pages: Pages = {}
-    for key, page in histories(shown_name, found):
+    for key, page in histories(shown_name, har.pages if har else read_pages(file)):
         pages.setdefault(key, []).append(page)
     batches = [page for saved in pages.values() for page in saved]
     # Without a row, it would be a recording of nothing, and answer every account with no trades.
