@@ -404,8 +404,8 @@ def _compared(
             wanted: Any = parse_utc("filter", text.upper())
         elif column.is_number:
             known = values.dropna().astype(str).map(Decimal)
-            # Commas group thousands; in "0,5", one before other than three digits, it is a typing error.
-            digits = re.sub(r",(\d{3})\b", r"\1", text)
+            # Commas group thousands; in "0,5", "0,500" and "1234,567" they are a typing error.
+            digits = re.sub(r"(?<!\b0)(?<!\d{4}),(\d{3})\b", r"\1", text)
             wanted = Decimal(digits.removesuffix("%"))
             # No amount is such, and NaN cannot be compared.
             if not wanted.is_finite():

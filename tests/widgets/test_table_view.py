@@ -122,6 +122,8 @@ def test_a_filter_compares_exact_values_of_a_column(trades, typed, wanted):
         "size < 1e-9999999999%",
         "sizes > 1",
         "size > 0,5",
+        "size > 0,000",
+        "size > -1234,567",
         "size < 1,0000",
         "created_at > 3.4.2022",
     ],
