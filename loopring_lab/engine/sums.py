@@ -46,15 +46,15 @@ _OF_RATED = [f"(sum({name}) FILTER (WHERE {_RATED}))" for name in ("fee", "recei
 SUMMARY = {
     "fills": "sum(fills)::BIGINT",
     "base": f"CASE WHEN {_ONE_BASE} THEN min(base) END",
-    "volume": f"CASE WHEN {_ONE_BASE} THEN sum(size) END",
+    "volume": f"CASE WHEN {_ONE_BASE} THEN sum(size) FILTER (WHERE base IS NOT NULL) END",
     "quote": f"CASE WHEN {_ONE_QUOTE} THEN min(quote) END",
-    "notional": f"CASE WHEN {_ONE_QUOTE} THEN sum(notional) END",
+    "notional": f"CASE WHEN {_ONE_QUOTE} THEN sum(notional) FILTER (WHERE quote IS NOT NULL) END",
     "fee_token": f"CASE WHEN {_ONE_FEE} THEN min(fee_token) END",
     "received": f"CASE WHEN {_ONE_FEE} THEN sum(received) END",
-    "fee": f"CASE WHEN {_ONE_FEE} THEN sum(fee) END",
+    "fee": f"CASE WHEN {_ONE_FEE} THEN sum(fee) FILTER (WHERE fee_token IS NOT NULL) END",
     "bps": f"CASE WHEN {_ONE_FEE} THEN {bps_sql(*_OF_RATED)} END",
     "median_bps": "any_value(median_bps)",
-    "zero_fee_share": "sum(free)::DOUBLE / nullif(sum(charged)::DOUBLE, 0)",
+    "zero_fee_share": "sum(free) / nullif(sum(charged), 0)",
     "unknown": "coalesce(sum(fills) FILTER (WHERE NOT is_known), 0)::BIGINT",
 }
 

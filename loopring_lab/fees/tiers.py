@@ -131,7 +131,7 @@ GROUP BY ALL"""
 -- with the share of each tier in its group
 SELECT {tier},
     sum(fills)::BIGINT AS fills,
-    sum(fills)::DOUBLE / (sum(sum(fills)) OVER (PARTITION BY {group}))::DOUBLE AS share,
+    sum(fills) / sum(sum(fills)) OVER (PARTITION BY {group}) AS share,
     min(first) AS first,
     max(last) AS last
 FROM sums

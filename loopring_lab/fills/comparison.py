@@ -568,8 +568,8 @@ GROUP BY ALL""",
         "means": """
 -- cells with orders of both venues: their mean costs, their gap and their weight
 SELECT *,
-    pool_paid::DOUBLE / pool_value::DOUBLE AS pool_mean,
-    book_paid::DOUBLE / book_value::DOUBLE AS book_mean,
+    pool_paid / pool_value AS pool_mean,
+    book_paid / book_value AS book_mean,
     pool_mean - book_mean AS gap,
     pool_value::DOUBLE * book_value::DOUBLE / (pool_value + book_value)::DOUBLE AS weight
 FROM sums

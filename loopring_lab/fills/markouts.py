@@ -321,13 +321,13 @@ def shortfall(
     beside = prices_near(prices, fills, within=within)
     kind = kind_of_prices(beside, fills)
     keys = keys_of(fills, by, *TAKEN)
-    received = "sum(CASE fee_token WHEN base THEN size WHEN quote THEN notional END)"
-    fee_bps = bps_sql("sum(fee)", received)
+    fee_bps = bps_sql("sum(fee)", "sum(received)")
     # In ``costs`` `is_only` is FALSE: an order whose fills are of two sides has two rows there.
     steps = {
         **price_steps(beside, "last"),
         "filled": f"""
--- the fills of each order put together, by keys; amounts are unknown where one of a fill is
+-- the fills of each order put together, by keys; amounts are unknown where one of a fill is, and the rate of its fee
+-- too where one is in an unknown token
 SELECT {keys.columns()}, order_id, market, side, order_hash, account_id,
     {STORAGE_ID} AS storage_id,
     min(trade_id) AS trade_id,
@@ -341,8 +341,9 @@ SELECT {keys.columns()}, order_id, market, side, order_hash, account_id,
     count(*) FILTER (WHERE size IS NULL OR notional IS NULL OR fee IS NULL) = 0 AS is_known,
     CASE WHEN is_known THEN sum(notional) END AS known_notional,
     CASE WHEN is_known THEN nullif(sum(size), 0) END AS known_size,
-    CASE WHEN is_known AND min(fee_token) = max(fee_token) THEN {fee_bps} END AS fee_bps
-FROM fills
+    CASE WHEN is_known AND min(fee_token) = max(fee_token) AND count(received) = count(*)
+        THEN {fee_bps} END AS fee_bps
+FROM (SELECT *, CASE fee_token WHEN base THEN size WHEN quote THEN notional END AS received FROM fills)
 GROUP BY ALL""",
         "averages": with_average("filled"),
         "arrived": asof_sql("averages", "last", within=within),
@@ -353,8 +354,8 @@ SELECT *,
     average AS average_price,
     found_price AS arrival_price,
     {time_sql("found_moment")} AS arrival_at,
-    10000 * ((average - found_price)::DOUBLE + rest::DOUBLE / known_size::DOUBLE)
-        / found_price::DOUBLE AS higher_bps
+    10000 * ((average - found_price)::DOUBLE + rest / known_size)
+        / found_price AS higher_bps
 FROM arrived""",
         "costs": f"""
 -- what each order cost, price and fee

@@ -19,15 +19,15 @@ OF_ORDERS = (
     "min(created_at) AS first",
     "max(created_at) AS last",
     "count(*) FILTER (WHERE fill_type = 'amm') AS amm_fills",
-    "sum(size) FILTER (WHERE role = 'maker') AS made",
-    "sum(size) FILTER (WHERE role = 'taker') AS taken",
+    "sum(size) FILTER (WHERE role = 'maker' AND base IS NOT NULL) AS made",
+    "sum(size) FILTER (WHERE role = 'taker' AND base IS NOT NULL) AS taken",
 )
 TOTALS = (
     "min(first) AS first",
     "max(last) AS last",
     "sum(amm_fills)::BIGINT AS amm_fills",
-    "coalesce(sum(made), 0)::DOUBLE AS made",
-    "coalesce(sum(taken), 0)::DOUBLE AS taken",
+    "coalesce(sum(made), 0) AS made",
+    "coalesce(sum(taken), 0) AS taken",
 )
 
 
@@ -77,8 +77,8 @@ def orders(trades: Trades[FrameT]) -> FrameT:
 -- with the average price of each order, and the share of it that was made and taken
 SELECT {keys.columns()}, first, last, fills, amm_fills,
     average AS average_price,
-    made / nullif(volume::DOUBLE, 0) AS maker_share,
-    taken / nullif(volume::DOUBLE, 0) AS taker_share,
+    made / nullif(volume, 0) AS maker_share,
+    taken / nullif(volume, 0) AS taker_share,
     * EXCLUDE ({own})
 FROM ({with_average(f"({totals})")})"""
     steps = {

@@ -99,7 +99,7 @@ WHERE is_first AND until - since >= {DAY} AND repeats > 1""",
     "sums": """
 -- those in which the trades of the market moved; a fill at an odd price is no move
 SELECT s.market, since, until,
-    quantile_disc(price, 0.9)::DOUBLE / quantile_disc(price, 0.1)::DOUBLE - 1 AS moved
+    quantile_disc(price, 0.9) / quantile_disc(price, 0.1) - 1 AS moved
 FROM standing AS s
 JOIN trades AS t ON s.market = t.market AND ms BETWEEN since AND until
 WHERE price > 0
@@ -203,7 +203,7 @@ FROM fills"""),
         "costs": f"""
 -- how much higher than the other price each fill's is, and how much worse for the account
 SELECT *, found_price AS other_price, {time_sql("found_moment")} AS other_at,
-    10000 * (price - found_price)::DOUBLE / found_price::DOUBLE AS gap_bps,
+    10000 * (price - found_price)::DOUBLE / found_price AS gap_bps,
     {worse_sql("price", "found_price")} AS worse_bps
 FROM found""",
     }
@@ -493,7 +493,7 @@ def worse_sql(price: str, reference: str, base: str = "") -> str:
     return f"""10000 * (CASE
         WHEN {price} > 0 AND side = 'BUY' THEN {price} - {reference}
         WHEN {price} > 0 AND side = 'SELL' THEN {reference} - {price}
-    END)::DOUBLE / {base or reference}::DOUBLE"""
+    END)::DOUBLE / {base or reference}"""
 
 
 def kind_of_prices(prices: Given[Any] | None, trades: Given[Any]) -> str:

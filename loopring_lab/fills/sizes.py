@@ -86,7 +86,7 @@ SELECT {part.columns("s")},
     fills,
     fills / sum(fills) OVER part AS share,
     notional,
-    notional::DOUBLE / nullif(sum(notional::DOUBLE) OVER part, 0) AS notional_share,
+    notional / nullif(sum(notional::DOUBLE) OVER part, 0) AS notional_share,
     median_bps
 FROM sums AS s
 JOIN medians AS m ON {keys.same("s", "m")}

@@ -47,6 +47,29 @@ def facts_of(frame: pd.DataFrame, settled: Settled) -> list[dict[str, Any]]:
     ]
 
 
+@pytest.mark.parametrize(
+    ("token", "amount"), [("base", "volume"), ("quote", "notional")]
+)
+def test_an_amount_in_an_unknown_token_is_in_no_sum(token, amount):
+    """It may be in any token, and was added to those of the one that is known."""
+    frame = read(
+        page(
+            [
+                row(id="1", feeAmount="0", size=str(2 * UNIT), price="3"),
+                row(id="2", feeAmount="0", size=str(4 * UNIT), price="3"),
+            ]
+        )
+    )
+    frame[token] = frame[token].astype(object)
+    frame.loc[1, token] = None
+    known = {"volume": 2 * UNIT, "notional": 6 * UNIT}
+    (fees,) = result_rows(lab.fees.summary(frame, by="market"))
+    assert fees[token] == frame.loc[0, token]
+    assert fees[amount] == known[amount]
+    (order,) = result_rows(lab.fills.breakdown(frame))
+    assert order[amount] == known[amount]
+
+
 @pytest.mark.parametrize("engine", QUICK)
 def test_a_rate_of_few_decimals_is_exactly_that_number(engine):
     """Amounts have 25 digits and doubles 16: quotients of doubles are 9.999999999999998 for every third."""

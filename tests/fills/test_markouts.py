@@ -340,6 +340,21 @@ def test_fills_are_put_together_into_orders_before_they_are_compared():
     assert grouped.loc[0, "median_seconds_to_fill"] == 0
 
 
+@pytest.mark.parametrize("unknown", ["fee_token", "base"])
+def test_a_fee_in_an_unknown_token_leaves_the_rate_of_its_order_unknown(unknown):
+    """Its fee was added to those of the others, but not what it was charged on: twice the rate, without a word."""
+    frame = trades(
+        fill(1000, "100", orderHash=A),
+        fill(2000, "100", orderHash=A),
+    )
+    frame["fee_token"] = frame["base"] = frame["base"].astype(object)
+    # All that was received.
+    frame["fee"] = frame["size"]
+    assert lab.fills.shortfall(frame)["fee_bps"].tolist() == [10_000.0]
+    frame.loc[1, unknown] = None
+    assert lab.fills.shortfall(frame)["fee_bps"].isna().all()
+
+
 # The world's truth
 
 
