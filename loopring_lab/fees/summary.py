@@ -26,12 +26,13 @@ def summary(trades: Trades[FrameT], by: str | Sequence[str] | None = None) -> Fr
     frame of the same kind, one row per group
         Sorted by `by` and ``fee_token``, unknown ones last: ``fills``; ``base`` and ``volume`` (base units),
         ``quote`` and ``notional`` (quote units), null where a group mixes tokens; ``received`` (gross) and
-        ``fee``, units of the fee token; ``bps``, fee per received amount in basis points; ``median_bps`` of
-        the fills, to a thousandth; ``zero_fee_share`` from 0 to 1; ``unknown``, the number of fills with an
-        unknown amount; ``both_sides``, the number of fills that the group counts twice, once for each side
-        (null where `trades` has no ``trade_id`` or ``side``). Sums are exact and cover known amounts only;
-        ratios are float64. A pandas result of trades that hold both sides of a fill says so in
-        ``attrs["notes"]``, which `show` prints.
+        ``fee``, units of the fee token; ``bps``, fee per received amount in basis points, of the fills all of
+        whose amounts are known; ``median_bps``, the median of ``fee_bps``, each rounded to a thousandth;
+        ``zero_fee_share``, the share of the known fees that are 0, from 0 to 1; ``unknown``, the number of fills
+        whose ``size``, ``notional`` or ``fee`` is unknown; ``both_sides``, of how many fills of the same `by`
+        both sides are there, whatever their fee tokens are (null where `trades` has no ``trade_id`` or
+        ``side``). Sums are exact and cover known amounts in known tokens only; ratios are float64. A pandas
+        result of trades that hold both sides of a fill says so in ``attrs["notes"]``, which `show` prints.
 
     Raises
     ------
@@ -70,7 +71,7 @@ def over_time(
         From `Client.trades`, `Archive.scan` or `engine.portable`.
     every : str
         Length of a period: a number and ``s``, ``min``, ``h``, ``d``, ``w`` (from Monday), ``mo``, ``q``
-        or ``y``.
+        or ``y``. Periods of several are counted from 1 January 1970, weeks from Monday, 5 January 1970.
     by : str or sequence of str, optional
         Columns to group by.
     tz : str

@@ -74,7 +74,8 @@ def tiers(
     tokens : pandas.DataFrame, optional
         From `Client.tokens`, for the decimals of tokens. Without it, a tier is named only if it is the only
         one that fits with any number of decimals that the amounts in `trades` allow: never a wrong one, but
-        more fills stay ambiguous, and none is ``likely``.
+        more fills stay ambiguous, and none is ``likely``. With it, the fee of a token that it lacks may have
+        been cut by up to a whole token.
     tz : str
         The time zone by whose clock periods begin, as for `over_time`.
 
@@ -93,7 +94,8 @@ def tiers(
     -----
     ``exact`` follows from the amounts alone. ``likely`` assumes that an account's tier for a venue, a pair
     and a role stays the same until it is seen to change. A tier is lent only where 50 like fills or more are
-    exact and their tiers explain all others, and only to fills between its own first and last one.
+    exact and one of their tiers is among those that fit each ambiguous one, and only to fills between its own first
+    and last one. Fills of tier ``none`` do not matter.
 
     Raises
     ------

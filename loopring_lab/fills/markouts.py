@@ -91,8 +91,8 @@ def markouts(
     by : str or sequence of str, optional
         Aggregate by these columns; ``[]`` for all fills together.
     tolerance : str or pandas.Timedelta, optional
-        Maximum age of the price before the fill, when it was filled, and of an outside price after it, at the
-        horizon; None for any age.
+        Maximum age of the price before the fill, and of an outside price after it, at the horizon; None for any
+        age. A trade before the fill is as old as it was at the first fill of the order.
     intervals : float
         Level of the intervals, between 0 and 1.
     cluster : {'account', 'day', 'week'}, optional
@@ -287,7 +287,8 @@ def shortfall(
         18 decimals), ``arrival_price`` and ``arrival_at`` (null where there is none), ``both_sides`` (0: an
         order has one), ``shortfall_bps`` (positive: worse for the account), ``fee_bps`` and ``all_in_bps``,
         their sum, in float64 basis points, and ``reference``, either ``outside prices`` or ``own trades``.
-        Null where an amount of the order is unknown. With `by`, one row per group: ``fills``, ``unpriced``
+        Null where an amount of the order is unknown; ``fee_bps`` also where a fee's token is, or there are
+        several. With `by`, one row per group: ``fills``, ``unpriced``
         (orders without one of the rates), ``orders``, the estimates of the three rates that
         `all_in_cost` describes, ``both_sides`` and ``median_seconds_to_fill``.
 
@@ -299,7 +300,8 @@ def shortfall(
     Notes
     -----
     The arrival price is the last one before the order's first fill, as the time when the exchange received the order
-    is not known either. Fills of an unknown order stand for themselves.
+    is not known either; `prices` that are trades may hold an earlier fill of it than `trades`. Fills of an unknown
+    order stand for themselves; one without a ``trade_id`` or ``side`` has no arrival price.
 
     References
     ----------

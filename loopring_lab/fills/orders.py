@@ -55,7 +55,8 @@ def orders(trades: Trades[FrameT]) -> FrameT:
 
     Notes
     -----
-    Rows of blocks have no order hash. Without one, fills with the same account, token sold (``token_id``) and
+    Rows of blocks have no order hash, which is ``0x`` and 64 hexadecimal digits, not all of them 0: any other text
+    counts as none. Without one, fills with the same account, token sold (``token_id``) and
     storage id are one order: the exchange counts what an order has filled under these three.
 
     Examples

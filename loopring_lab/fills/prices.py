@@ -139,7 +139,7 @@ def price_gap(
     trades : frame of pandas, pyarrow, Polars, DuckDB or Spark, or an Archive
         Such as `Client.trades` returns.
     tolerance : str or pandas.Timedelta, optional
-        Maximum age of the other fill; None for any age.
+        Maximum age of the other fill when the order was first filled; None for any age.
     by : str or sequence of str, optional
         Aggregate by these columns and ``fill_type``; ``[]`` for ``fill_type`` alone.
     prices : frame of any of these kinds, optional
@@ -254,7 +254,8 @@ def all_in_cost(
         ``created_at``, ``market`` and ``price``, of which the last one at or before the fill is used; if they
         are trades of this exchange, the last one before the order's first fill.
     tolerance : str or pandas.Timedelta, optional
-        Maximum distance in time of the reference; None for any distance.
+        Maximum distance in time of the reference: from the order's last fill for ``'next'``, from its first for
+        ``'last'`` and a frame of trades, from the fill itself for prices from outside; None for any distance.
     by : str or sequence of str, optional
         Aggregate by these columns; ``[]`` for all fills together.
     prices : frame of any of these kinds, optional
@@ -288,7 +289,8 @@ def all_in_cost(
     Trades are in the order of their blocks, or else of their milliseconds; of several at once the one whose trade
     id is nearest counts. Several prices of one moment without ids, such as those of two outside markets or a bid and
     an ask, count as their mean. As a reference is older or newer than the whole order, which `orders` tells apart, no
-    fill is compared with itself, its other side or another fill of its order. Values are weighed in the quote token,
+    fill is compared with itself, its other side or another fill of its order; one whose order is not known, nor its
+    ``trade_id`` or ``side``, has no reference among trades. Values are weighed in the quote token,
     or where a group has several, in the most frequent one, at the mean prices of the day.
 
     Intervals are those of a cluster jackknife (CRV3) with Student's t, see `engine.clusters`: the mean is computed
