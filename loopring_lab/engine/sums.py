@@ -37,6 +37,9 @@ NEEDS = (
 )
 SIDES = ("trade_id", "side")
 
+# The amount received in the fee token.
+RECEIVED = "CASE fee_token WHEN base THEN size WHEN quote THEN notional END"
+
 # The columns of a summary, as SQL over the rows of `sums` of a group. HUGEINT are amounts, so counts are cast.
 _ONE_BASE = "min(base) = max(base)"
 _ONE_QUOTE = "min(quote) = max(quote)"

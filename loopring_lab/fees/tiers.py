@@ -27,10 +27,9 @@ RESERVED = ("tier_bps", "certainty", "fills", "share", "first", "last", "both_si
 LIKE = ("account_id", "fill_type", "base", "quote", "role")
 # Exact fills before a tier is lent to like ones: mixes of six tiers then fool 1 in 1,000 at most (simulated).
 ENOUGH = 50
-# The amount received in the fee token, and the most it may have been. An amount received in quote units is size times
-# price, and prices are truncated to 8 decimals: it may have been higher by size * 1e-8. The 2 are for the digits of
-# both products that were cut.
-RECEIVED = "CASE fee_token WHEN base THEN size WHEN quote THEN notional END"
+# The most that may have been received in the fee token. An amount received in quote units is size times price, and
+# prices are truncated to 8 decimals: it may have been higher by size * 1e-8. The 2 are for the digits of both products
+# that were cut.
 MOST_RECEIVED = f"CASE fee_token WHEN base THEN size WHEN quote THEN notional + {whole_units('size', 10**8)} + 2 END"
 ALL_BPS = 10_000
 # This stands for any tier above 10,000 basis points, which is the whole amount.
@@ -194,7 +193,7 @@ def _tier_steps(tokens: pd.DataFrame | None, kept: str) -> dict[str, str]:
     """Return the steps up to ``tiered``: each fill with the tiers that fit it, beside columns `kept`."""
     charged = f"""
 -- fees, and the least and the most that may have been received in the token of each: null where not known
-SELECT *, {RECEIVED} AS least, {MOST_RECEIVED} AS most FROM trades"""
+SELECT *, {sums.RECEIVED} AS least, {MOST_RECEIVED} AS most FROM trades"""
     # The exchange charges whole basis points and cuts the fee to the token's smallest unit, so tier t may have
     # given this fee if  fee <= most * t / 10000  and  least * t / 10000 < fee + unit.
     # The quotient of two doubles is rounded to the nearest tier. That is the lowest one that fits or the one below it,

@@ -345,7 +345,7 @@ SELECT {keys.columns()}, order_id, market, side, order_hash, account_id,
     CASE WHEN is_known THEN nullif(sum(size), 0) END AS known_size,
     CASE WHEN is_known AND min(fee_token) = max(fee_token) AND count(received) = count(*)
         THEN {fee_bps} END AS fee_bps
-FROM (SELECT *, CASE fee_token WHEN base THEN size WHEN quote THEN notional END AS received FROM fills)
+FROM (SELECT *, {sums.RECEIVED} AS received FROM fills)
 GROUP BY ALL""",
         "averages": with_average("filled"),
         "arrived": asof_sql("averages", "last", within=within),

@@ -17,6 +17,7 @@ from loopring_lab.engine.groups import EVERYTHING, Keys, keys_of, several
 from loopring_lab.engine.kinds import FrameT, Given, Trades
 from loopring_lab.engine.notes import with_attrs, with_note
 from loopring_lab.engine.question import ORDER_COLUMNS, PLACE, Large, Prices, Question
+from loopring_lab.engine.sums import RECEIVED
 from loopring_lab.engine.worth import worth_by_day
 from loopring_lab.errors import LabError
 from loopring_lab.fills.orders import STORAGE_ID
@@ -351,7 +352,7 @@ def compared(
     """Return how much worse orders did than the pool's quote, one row for each or, with ``by=``, for each group."""
     # The part of the received amount that a taker keeps, at the pool and on the book.
     at_pool = repr(float(BPS - taker_fee_bps) / BPS)
-    on_book = "(1 - fee::DOUBLE / (CASE fee_token WHEN base THEN size WHEN quote THEN notional END)::DOUBLE)"
+    on_book = f"(1 - fee::DOUBLE / ({RECEIVED})::DOUBLE)"
     paid = "notional::DOUBLE / nullif(pool_quote, 0)::DOUBLE"
     # Rows are orders already, and fewer than fills: grouping them once more, as `is_only` is FALSE, costs little.
     steps = {
