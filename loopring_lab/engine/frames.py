@@ -47,14 +47,16 @@ EXACT = tuple(name for name, kind in TYPES.items() if kind == "HUGEINT")
 def with_plain_values(table: pa.Table) -> pa.Table:
     """Return a table with amounts of pandas as the decimals that they hold, and lengths of time as DuckDB reads them.
 
-    It converts what lies under nulls as well, and fails on what pandas puts there.
+    DuckDB converts what lies under nulls as well, and fails on what pandas puts there.
     """
     for entry in table.schema:
-        column = table[entry.name]
         if isinstance(entry.type, AmountType):
-            column = column.cast(AMOUNT_TYPE)
+            column = table[entry.name].cast(AMOUNT_TYPE)
         elif pa.types.is_duration(entry.type):
-            column = pc.if_else(column.is_valid(), column.fill_null(0), None)
+            length = table[entry.name]
+            column = pc.if_else(length.is_valid(), length.fill_null(0), None)
+        else:
+            continue
         table = replaced(table, entry.name, column)
     return table
 
