@@ -146,7 +146,7 @@ def _slices(question: Question, tables: _Tables) -> Iterator[Question]:
     moments = [edge * length << PLACE_BITS for edge in edges]
     if question.reach is None:
         _make_hour_ends(question, length, edges, tables)
-    for (begin, end), (begun, ended) in zip(
+    for (since, until), (begun, ended) in zip(
         pairwise(edges), pairwise(moments), strict=True
     ):
         of_slice = _with_ends(
@@ -155,7 +155,9 @@ def _slices(question: Question, tables: _Tables) -> Iterator[Question]:
             f"SELECT keys, min(moment), min_by(price, moment) FROM hour_ends WHERE moment >= {ended} GROUP BY keys",
         )
         # Times of prices in memory may be of nanoseconds, which DuckDB compares with no others.
-        near = f"created_at::TIMESTAMPTZ BETWEEN {_time_sql((begin - 1) * length)} AND {_time_sql((end + 1) * length)}"
+        first = _time_sql((since - 1) * length)
+        last = _time_sql((until + 1) * length)
+        near = f"created_at::TIMESTAMPTZ BETWEEN {first} AND {last}"
         is_within = f"first_fill >= {begun} AND last_fill < {ended}"
         is_met = f"first_fill < {ended} AND last_fill >= {begun}"
         yield _only(of_slice, near, is_within, is_met)

@@ -180,7 +180,7 @@ class KeyUpdate:
         Raises
         ------
         KeyUpdateError
-            The client is none of a relayer; the signer is unusable or not the owner's; the exchange or the token is
+            The client is not a relayer's; the signer is unusable or not the owner's; the exchange or the token is
             not known, or not as the relayer claims; the fee exceeds `max_fee` or the ceiling, or the account cannot
             pay it; the token does not pay fees; the owner is a deployed contract; or `valid_for`, `counterfactual` or
             `trust` is not usable.
