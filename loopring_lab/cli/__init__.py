@@ -25,6 +25,7 @@ import click
 from loopring_lab.bounded import given_path
 from loopring_lab.cli import templates
 from loopring_lab.errors import IncompleteHistory, LabError, visible
+from loopring_lab.http.pace import DEFAULT_RATE
 from loopring_lab.redaction import without_addresses
 
 if TYPE_CHECKING:
@@ -772,9 +773,9 @@ def blocks() -> None:
 @click.option(
     "--rate",
     type=float,
-    default=5.0,
+    default=DEFAULT_RATE,
     metavar="N",
-    help="HTTP requests per second (default: 5).",
+    help=f"HTTP requests per second (default: {DEFAULT_RATE:g}).",
 )
 @json_instead
 def sync_blocks(

@@ -22,7 +22,7 @@ from loopring_lab.errors import LabError, TransportError, UnexpectedAnswer, with
 from loopring_lab.http import failures
 from loopring_lab.http.addresses import DAY, check_number, check_rate, is_loopback
 from loopring_lab.http.failures import Outcome, TooLarge
-from loopring_lab.http.pace import RateLimiter
+from loopring_lab.http.pace import DEFAULT_RATE, RateLimiter
 from loopring_lab.http.session import Session
 from loopring_lab.origin import HEADER, Source
 from loopring_lab.redaction import Redactor, SecretBytes, SecretText, shielded
@@ -106,7 +106,7 @@ class Channel:
         self,
         server: Server,
         *,
-        rate: float | None = 5.0,
+        rate: float | None = DEFAULT_RATE,
         timeout: float = 15.0,
         attempts: int = 6,
         proxies: bool = True,

@@ -8,6 +8,8 @@ import time
 from collections import deque
 from collections.abc import Callable
 
+# Requests per second and endpoint: the limit of the public relayer, by its documents.
+DEFAULT_RATE = 5.0
 DRIFT = 1.001  # a server's clock may run faster than ours: one in a thousand is more than any quartz drifts
 SPREAD = 0.5  # share of an even distance that requests keep at least, so that they do not come in bunches
 LEAST_PAUSE = 0.005  # seconds; shorter sleeps cost a processor more than they gain

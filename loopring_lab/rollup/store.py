@@ -17,6 +17,7 @@ from loopring_lab.engine import session
 from loopring_lab.engine.database import naming_refusals
 from loopring_lab.engine.notes import with_note
 from loopring_lab.errors import ArchiveError, LabError
+from loopring_lab.http.pace import DEFAULT_RATE
 from loopring_lab.progress import Watching, track
 from loopring_lab.redaction import hide, hide_addresses
 from loopring_lab.rollup import checks, ledger
@@ -118,7 +119,7 @@ class Store:
         from_block: int | None = None,
         to_block: int | None = None,
         confirmations: int | None = None,
-        rate: float | None = 5.0,
+        rate: float | None = DEFAULT_RATE,
         timeout: float = 15.0,
         allow_http: bool = False,
         progress: Watching = None,

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, overload
 from loopring_lab.bounded import given_path
 from loopring_lab.errors import LabError, visible
 from loopring_lab.http.addresses import check_rate
+from loopring_lab.http.pace import DEFAULT_RATE
 from loopring_lab.http.transport import Transport
 from loopring_lab.origin import given_name
 from loopring_lab.redaction import hide, hide_addresses
@@ -27,8 +28,6 @@ if TYPE_CHECKING:
 FilePath = str | os.PathLike[str]
 Fingerprint = tuple[tuple[str, int, int], ...]
 """Name, size and time of files: what changes when a file does, so that a folder is then read again."""
-# Requests per second and endpoint: the limit of the public relayer, by its documents.
-DEFAULT_RATE = 5.0
 # Blocks that come with the package: the first month of the synthetic world, and one block as it is on Ethereum.
 BUNDLED = {
     "demo": Path(__file__).parents[1] / "relayer" / "demo",
